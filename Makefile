@@ -1,0 +1,38 @@
+# Every target works in a fresh clone with only Python 3.11+ (venv) and git.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help test demo bench lint format clean
+
+help:
+	@echo "make demo    install into .venv and run the demonstration"
+	@echo "make test    install into .venv, check style and types, run all tests"
+	@echo "make bench   compare with C++, NumPy and other libraries, as ratios in one run"
+	@echo "make lint    style and types only;  make format  rewrite to the style"
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,dev,plot]"
+	@touch $@
+
+test: $(VENV)/.installed lint
+	$(BIN)/python -m pytest -n 2
+
+demo: $(VENV)/.installed
+	$(BIN)/fieldfit demo --out demo
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.run
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist demo bench-results

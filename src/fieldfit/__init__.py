@@ -1,0 +1,1 @@
+"""Learning Markov and conditional random fields whose exact inference is out of reach."""

@@ -1,0 +1,1 @@
+"""The fieldfit command."""

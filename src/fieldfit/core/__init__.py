@@ -1,0 +1,1 @@
+"""Graphs, potentials, beliefs, entropies, results."""

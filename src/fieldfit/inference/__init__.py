@@ -1,0 +1,1 @@
+"""Marginals: one algorithm, one file."""

@@ -1,0 +1,1 @@
+"""Numba kernels on plain arrays; no classes, no validation."""

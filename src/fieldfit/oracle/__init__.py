@@ -1,0 +1,1 @@
+"""MAP searches: one algorithm, one file."""
