@@ -85,11 +85,15 @@ class Batch:
 
     def sum_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum of a per-variable quantity over each example."""
-        return _segment_sums(values, self.variable_offsets)
+        return _segments(np.add, values, self.variable_offsets)
 
     def sum_factors(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum of a per-factor quantity over each example."""
-        return _segment_sums(values, self.factor_offsets)
+        return _segments(np.add, values, self.factor_offsets)
+
+    def max_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Largest value of a per-variable quantity in each example (0 if it has none)."""
+        return _segments(np.maximum, values, self.variable_offsets)
 
     def variable_examples(self) -> NDArray[np.int32]:
         """Example of every variable of the union."""
@@ -97,11 +101,12 @@ class Batch:
         return np.repeat(np.arange(self.n_examples, dtype=np.int32), counts)
 
 
-def _segment_sums(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    # each segment by itself: a running sum over all examples would lose digits
-    counts = np.diff(offsets)
-    sums = np.zeros(len(counts))
-    filled = np.flatnonzero(counts)
+def _segments(
+    combine: np.ufunc, values: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Combine each segment by itself: a running sum over all examples would lose digits."""
+    combined = np.zeros(len(offsets) - 1)
+    filled = np.flatnonzero(np.diff(offsets))
     if len(filled):
-        sums[filled] = np.add.reduceat(values, offsets[filled])
-    return sums
+        combined[filled] = combine.reduceat(values, offsets[filled])
+    return combined

@@ -91,3 +91,28 @@ def slot_levels(structure: Any, slots: IntArray) -> IntArray:
             if other != slot and read[structure.slot_variables[other]] < level:
                 read[structure.slot_variables[other]] = level
     return levels
+
+
+@njit(cache=True, nogil=True)
+def variable_levels(structure: Any, order: IntArray) -> IntArray:
+    """Levels that make a parallel run equal to updating the variables of ``order`` in turn.
+
+    A variable is placed one level after the last earlier variable that shares a factor with it
+    (or after itself, if ``order`` names it twice).
+    """
+    last = np.full(len(structure.cardinalities), -1, dtype=np.int32)
+    levels = np.empty(len(order), dtype=np.int32)
+    for index in range(len(order)):
+        i = order[index]
+        level = last[i] + 1
+        for position in range(
+            structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
+        ):
+            factor = structure.slot_factors[structure.variable_slots[position]]
+            for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
+                other = structure.slot_variables[slot]
+                if last[other] >= level:
+                    level = last[other] + 1
+        levels[index] = level
+        last[i] = level
+    return levels

@@ -1,0 +1,265 @@
+"""Plans for exact inference: an elimination order, its clique tree, and what they cost.
+
+Memory is known before anything large is allocated.  With ``|S_c|`` the number of configurations of
+the separator between clique ``c`` and its parent, a run keeps ``sum_c |S_c|`` message entries, and on
+the way down the marginals of the separators around one clique.  Cluster tables are never stored
+(see `fieldfit.kernels.tables`), so their size ``sum_c |C_c|`` is a matter of time alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.graph import FactorGraph
+from fieldfit.errors import TooLargeError
+from fieldfit.kernels.elimination import (
+    COMPLETE,
+    Elimination,
+    free_neighbors,
+    greedy_order,
+    merge_buckets,
+)
+from fieldfit.kernels.tables import (
+    BLOCK_ENTRIES,
+    MAX_BLOCK_ROWS,
+    CliqueTree,
+    Workspace,
+    buffer_lengths,
+)
+
+__all__ = ["Budget", "Plan", "Search", "find_plan", "fixed_labels"]
+
+#: Noise of successive restarts.  None, a little and much each win on some of the UAI 2014 models:
+#: grids like 0.3 to 1, the linkage model 1 to 2, where the best of 100 is 20 times below the first.
+NOISES = (0.0, 0.3, 1.0, 2.0)
+#: A step of the search takes about as long as this many cluster entries in both passes.
+ENTRIES_PER_STEP = 8
+#: Steps after which a search that found no affordable order gives up (about two seconds).
+MAX_STEPS = 25_000_000
+#: Sums of table sizes must stay exact in 64-bit integers.
+MAX_LOG2_ENTRIES = 52.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of a search; see `fieldfit.inference.exact.Exact`."""
+
+    max_memory: float
+    max_operations: float
+    n_restarts: int
+    random_state: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A clique tree and its cost."""
+
+    graph: FactorGraph
+    tree: CliqueTree
+    n_operations: float  # entries of all cluster tables
+    n_marginals: int  # entries of the separators around one clique, the largest sum
+    width: int  # variables of the largest cluster, less one
+    memory: float  # bytes of a run, beyond the graph and its potentials
+    lengths: tuple[int, int, int, int]  # of the buffers, see `buffer_lengths`
+
+    @property
+    def n_cliques(self) -> int:
+        return len(self.tree.n_eliminated)
+
+    def workspace(self) -> Workspace:
+        """Buffers that fit the largest clique of the tree."""
+        n_axes, n_lanes, n_tables, n_places = self.lengths
+        return Workspace(
+            axes=np.empty(self.graph.n_variables, dtype=np.int32),
+            sizes=np.empty(n_axes, dtype=np.int64),
+            digits=np.empty(n_axes, dtype=np.int64),
+            outer=np.empty(n_axes, dtype=np.int64),
+            kinds=np.empty(n_tables, dtype=np.int32),
+            lane_kinds=np.empty(n_tables, dtype=np.int32),
+            offsets=np.empty(n_tables, dtype=np.int64),
+            strides=np.empty(n_places, dtype=np.int64),
+            steps=np.empty(n_places, dtype=np.int64),
+            lane_indices=np.empty(n_places, dtype=np.int64),
+            carries=np.empty(MAX_BLOCK_ROWS, dtype=np.int32),
+            block=np.empty(max(BLOCK_ENTRIES, n_lanes)),
+            maxima=np.empty(n_lanes),
+            sums=np.empty(2 * n_lanes),
+        )
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found: an affordable plan, or the figures of the best order without one."""
+
+    plan: Plan | None
+    memory: float
+    is_lower_bound: bool
+    width: int
+    n_operations: float
+
+    def plan_within(self, budget: Budget, method: str) -> Plan:
+        """The plan, or the error that says what it would take."""
+        if self.plan is not None:
+            return self.plan
+        at_least = "at least " if self.is_lower_bound else ""
+        raise TooLargeError(
+            f"{method} needs {at_least}{self.memory / 1e9:.3g} GB and {self.n_operations:.3g} "
+            f"operations with the best elimination order found (width {self.width}), the limits "
+            f"are max_memory {budget.max_memory / 1e9:.3g} GB and max_operations "
+            f"{budget.max_operations:.3g}"
+        )
+
+
+def fixed_labels(graph: FactorGraph, labels: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Evidence, with the variables added that have one label only."""
+    return np.where(graph.cardinalities == 1, np.int32(0), labels)
+
+
+_SEARCHES: WeakKeyDictionary[FactorGraph, tuple[bytes, Budget, Search]] = WeakKeyDictionary()
+
+
+def find_plan(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Search:
+    """The cheapest clique tree over the variables with label -1 that restarts could find.
+
+    Of the plans that fit the memory the one with the fewest operations is kept, and if none fits
+    the one with the least memory.  The last search of every graph is remembered: it
+    depends on which variables are observed, not on their labels or on the potentials.
+    """
+    free = np.packbits(labels < 0).tobytes()
+    known = _SEARCHES.get(graph)
+    if known is not None and known[:2] == (free, budget):
+        return known[2]
+    search = _search(graph, labels, budget)
+    _SEARCHES[graph] = (free, budget, search)
+    return search
+
+
+def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Search:
+    adjacency = free_neighbors(graph.structure, labels)
+    most = min(np.log2(max(budget.max_operations, 1.0)), MAX_LOG2_ENTRIES)
+    best: Plan | None = None
+    failure: Elimination | None = None
+    steps = 0
+    for restart in range(max(budget.n_restarts, 1)):
+        fits = best is not None and best.memory <= budget.max_memory
+        limit = np.log2(max(best.n_operations, 2.0)) if best is not None and fits else most
+        elimination = greedy_order(
+            graph.cardinalities,
+            labels,
+            adjacency,
+            NOISES[restart % len(NOISES)],
+            # streams of two seeds meet only after 2**32 draws
+            (budget.random_state * 2**16 + restart) << 32,
+            limit,
+            MAX_STEPS,
+        )
+        steps += elimination.n_steps
+        if elimination.status == COMPLETE:
+            plan = _measured(graph, elimination)
+            if best is None or _is_better(plan, best, budget.max_memory):
+                best = plan
+        elif failure is None or elimination.log2_largest < failure.log2_largest:
+            failure = elimination
+        if best is not None and best.memory <= budget.max_memory:
+            if steps * ENTRIES_PER_STEP > best.n_operations:
+                break
+        elif steps > MAX_STEPS:
+            break
+    if best is not None:
+        affordable = best.memory <= budget.max_memory and best.n_operations <= budget.max_operations
+        return Search(
+            best if affordable else None, best.memory, False, best.width, best.n_operations
+        )
+    assert failure is not None  # every run either completes or fails
+    entries = 2.0**failure.log2_largest
+    return Search(None, 8.0 * entries, True, failure.n_largest - 1, entries)
+
+
+def _is_better(plan: Plan, best: Plan, max_memory: float) -> bool:
+    if (plan.memory <= max_memory) != (best.memory <= max_memory):
+        return plan.memory <= max_memory
+    if best.memory <= max_memory:
+        return plan.n_operations < best.n_operations
+    return plan.memory < best.memory
+
+
+def _measured(graph: FactorGraph, elimination: Elimination) -> Plan:
+    """Clique tree of an order, with its factors, children and costs."""
+    cliques = merge_buckets(graph.cardinalities, elimination)
+    n_cliques = len(cliques.n_eliminated)
+    factor_homes = _factor_homes(graph, cliques.homes, n_cliques)
+    factors, factor_offsets = _grouped(factor_homes, n_cliques)
+    children, child_offsets = _grouped(cliques.parents, n_cliques)
+    tree = CliqueTree(
+        offsets=cliques.offsets,
+        variables=cliques.variables,
+        n_eliminated=cliques.n_eliminated,
+        parents=cliques.parents,
+        factor_offsets=factor_offsets,
+        factors=factors,
+        child_offsets=child_offsets,
+        children=children,
+        message_offsets=_starts(cliques.separators),
+    )
+    around = _starts(cliques.separators[children])[child_offsets]
+    n_marginals = int(np.diff(around).max(initial=0))
+    n_beliefs = int(graph.unary_offsets[-1]) * 2 + int(graph.table_offsets[-1])
+    lengths = buffer_lengths(tree, graph.cardinalities)
+    n_doubles = int(tree.message_offsets[-1]) + n_marginals + n_beliefs + n_cliques
+    indices = sum(array.nbytes for array in tree) + _workspace_bytes(graph, lengths)
+    return Plan(
+        graph=graph,
+        tree=tree,
+        n_operations=float(cliques.clusters.sum()),
+        n_marginals=n_marginals,
+        width=max(elimination.n_largest - 1, 0),
+        memory=8.0 * n_doubles + indices,
+        lengths=lengths,
+    )
+
+
+def _workspace_bytes(graph: FactorGraph, lengths: tuple[int, int, int, int]) -> int:
+    """Bytes of `Plan.workspace`, which has these shapes."""
+    n_axes, n_lanes, n_tables, n_places = lengths
+    integers = 3 * n_axes + 2 * n_tables + 3 * n_places  # one more list of offsets on the way down
+    floats = max(BLOCK_ENTRIES, n_lanes) + 3 * n_lanes
+    return 8 * (integers + floats) + 4 * (graph.n_variables + 2 * n_tables + MAX_BLOCK_ROWS)
+
+
+def _factor_homes(
+    graph: FactorGraph, homes: NDArray[np.int32], n_cliques: int
+) -> NDArray[np.int32]:
+    """Clique of every factor, -1 for those that bring no table (arity below 2, or all observed).
+
+    The variables of a factor are neighbours of the first one eliminated, and the others are
+    eliminated in the same clique or in an ancestor, which has a higher number.
+    """
+    result = np.full(graph.n_factors, -1, dtype=np.int32)
+    linking = np.flatnonzero(graph.arities >= 2)
+    if len(linking):
+        arities = graph.arities[linking]
+        slots = np.flatnonzero(graph.arities[graph.slot_factors] >= 2)
+        slot_homes = homes[graph.slot_variables[slots]]
+        slot_homes[slot_homes < 0] = n_cliques
+        first = np.minimum.reduceat(slot_homes, np.cumsum(arities) - arities)
+        result[linking] = np.where(first < n_cliques, first, -1)
+    return result
+
+
+def _grouped(
+    groups: NDArray[np.int32], n_groups: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Indices of ``groups`` sorted by group, without those of group -1, and the offsets."""
+    members = np.flatnonzero(groups >= 0).astype(np.int32)
+    owners = groups[members]
+    return members[np.argsort(owners, kind="stable")], _starts(
+        np.bincount(owners, minlength=n_groups)
+    )
+
+
+def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])

@@ -1,0 +1,236 @@
+"""Schedules: in which order messages are updated, as a plan that kernels run.
+
+A plan lists slots in levels.  Slots of one level do not depend on each other, so a level runs in
+blocks and in threads, and the result is the same as updating its slots one after the other.
+Any sequential order has such a plan (its dependency levels): a row-by-row sweep of a grid, for
+instance, becomes a wave front along the anti-diagonals, with bit for bit the same messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit.core.forests import forest_cover, rooted_order
+from fieldfit.core.graph import FactorGraph
+from fieldfit.errors import InvalidInputError
+from fieldfit.kernels.arrays import Plan
+from fieldfit.kernels.structure import greedy_colors, slot_levels, variable_levels
+
+__all__ = [
+    "SCHEDULES",
+    "cached_plan",
+    "common_labels",
+    "flooding_plan",
+    "grid_clique_order",
+    "plan_for",
+    "sequential_plan",
+    "slot_order_plan",
+    "tree_plan",
+]
+
+IntArray = NDArray[np.int32]
+
+SCHEDULES = ("flooding", "sequential", "tree", "residual")
+
+#: Above this number of labels a kernel compiled for the number gains nothing.
+MAX_COMPILED_LABELS = 64
+
+
+def common_labels(graph: FactorGraph) -> tuple[int, ...]:
+    """A tuple as long as the number of labels for which pair kernels are compiled.
+
+    It is the commonest number of labels of pairwise factors that have the same number on both
+    sides; 2 (with no pair slots to run) if there is none.
+    """
+    pairs = np.flatnonzero(graph.arities == 2)
+    if len(pairs) == 0:
+        return (0, 0)
+    first = graph.scope_offsets[pairs]
+    left = graph.cardinalities[graph.slot_variables[first]]
+    right = graph.cardinalities[graph.slot_variables[first + 1]]
+    usable = left[(left == right) & (left >= 2) & (left <= MAX_COMPILED_LABELS)]
+    if len(usable) == 0:
+        return (0, 0)
+    return (0,) * int(np.bincount(usable).argmax())
+
+
+def linking_slots(graph: FactorGraph) -> IntArray:
+    """Slots of factors of arity two or more, in factor order."""
+    return np.flatnonzero(graph.arities[graph.slot_factors] >= 2).astype(np.int32)
+
+
+def plan_of_levels(
+    graph: FactorGraph, slots: IntArray, levels: IntArray, n_levels: int | None = None
+) -> Plan:
+    """Plan from slots and the level of each; the order inside a level is kept."""
+    order = np.argsort(levels, kind="stable")
+    slots, levels = slots[order], levels[order]
+    if n_levels is None:
+        n_levels = int(levels[-1]) + 1 if len(levels) else 0
+    factors = graph.slot_factors[slots]
+    first = graph.scope_offsets[factors]
+    n_labels = len(common_labels(graph))
+    second_slot = np.minimum(first + 1, graph.n_slots - 1)
+    is_pair = (
+        (graph.arities[factors] == 2)
+        & (graph.cardinalities[graph.slot_variables[first]] == n_labels)
+        & (graph.cardinalities[graph.slot_variables[second_slot]] == n_labels)
+    )
+    pair_slots, pair_first = slots[is_pair], first[is_pair]
+    to_second = pair_slots > pair_first
+    other = np.where(to_second, pair_first, pair_first + 1)
+    pair_factors = factors[is_pair]
+    owners = graph.slot_variables[slots].astype(np.int64)
+    keys = np.unique(levels * np.int64(max(graph.n_variables, 1)) + owners)
+    variable_levels_, variables = np.divmod(keys, max(graph.n_variables, 1))
+    return Plan(
+        pair_target=graph.message_offsets[pair_slots],
+        pair_source=graph.unary_offsets[graph.slot_variables[other]],
+        pair_factor=np.where(to_second, pair_factors, ~pair_factors).astype(np.int32),
+        pair_offsets=_level_offsets(levels[is_pair], n_levels),
+        slots=slots[~is_pair],
+        slot_offsets=_level_offsets(levels[~is_pair], n_levels),
+        variables=variables.astype(np.int32),
+        variable_offsets=_level_offsets(variable_levels_, n_levels),
+    )
+
+
+def flooding_plan(graph: FactorGraph) -> Plan:
+    """All messages from the old beliefs, then all beliefs."""
+    slots = linking_slots(graph)
+    return plan_of_levels(graph, slots, np.zeros(len(slots), dtype=np.int32))
+
+
+def sequential_plan(graph: FactorGraph, order: ArrayLike | None = None) -> Plan:
+    """One variable after the other: all messages into it, then its belief.
+
+    Without an ``order`` variables go by colour (no two variables of a colour share a factor): as
+    few levels as possible, so this is the fastest sequential order per sweep.  ``order`` may name
+    a variable several times (a forward and a backward pass are one sweep then).
+    """
+    structure = graph.structure
+    if order is None:
+        order = np.argsort(greedy_colors(structure), kind="stable")
+    sequence = _checked_order(graph, order)
+    levels = variable_levels(structure, sequence)
+    counts = graph.degrees[sequence]
+    starts = structure.variable_slot_offsets[sequence]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    slots = structure.variable_slots[np.repeat(starts, counts) + within]
+    return plan_of_levels(graph, slots, np.repeat(levels, counts))
+
+
+def slot_order_plan(graph: FactorGraph, slots: ArrayLike) -> Plan:
+    """One message after the other, in any given order of slots."""
+    sequence = np.asarray(slots, dtype=np.int32)
+    return plan_of_levels(graph, sequence, slot_levels(graph.structure, sequence))
+
+
+def grid_clique_order(height: int, width: int) -> IntArray:
+    """Slots of `FactorGraph.grid` in the clique order of Domke's thesis (2009, section 5.3).
+
+    Vertical pairs line by line from the upper left corner, then horizontal pairs likewise, then
+    the same backwards; both messages of a pair at each visit.  Information from any pixel reaches
+    every other one in a single iteration.
+    """
+    n_horizontal = height * (width - 1)
+    n_pairs = n_horizontal + (height - 1) * width
+    vertical, horizontal = np.arange(n_horizontal, n_pairs), np.arange(n_horizontal)
+    forward = np.concatenate([vertical, horizontal])
+    factors = np.concatenate([forward, forward[::-1]])
+    slots = np.stack([2 * factors + 1, 2 * factors], axis=1)
+    return slots.ravel().astype(np.int32)
+
+
+def tree_plan(graph: FactorGraph) -> Plan:
+    """Tree-based reparameterisation: an exact two-pass sweep on each of a few spanning forests.
+
+    The forests together cover every factor; one sweep visits all of them.  On an acyclic graph
+    there is one forest, and one sweep is exact.  Wainwright, Jaakkola and Willsky (2003).
+    """
+    all_slots: list[IntArray] = []
+    all_levels: list[IntArray] = []
+    base = 0
+    for members in forest_cover(graph):
+        forest = rooted_order(graph, members)
+        slots, levels = _two_passes(graph, forest)
+        all_slots.append(slots)
+        all_levels.append(levels + base)
+        base += int(levels.max()) + 1 if len(levels) else 0
+    if not all_slots:
+        return flooding_plan(graph)
+    return plan_of_levels(
+        graph, np.concatenate(all_slots), np.concatenate(all_levels).astype(np.int32)
+    )
+
+
+def plan_for(graph: FactorGraph, schedule: str, order: Any = None) -> Plan:
+    """The plan of a named schedule (``"residual"`` verifies with the sequential plan)."""
+    if schedule == "flooding":
+        return flooding_plan(graph)
+    if schedule == "tree":
+        return tree_plan(graph)
+    if graph.is_acyclic and order is None:
+        return tree_plan(graph)  # sequential by leaves and back: exact in one sweep
+    return sequential_plan(graph, order)
+
+
+def cached_plan(graph: FactorGraph, schedule: str, order: Any = None) -> Plan:
+    """`plan_for`, remembered for as long as the graph lives (unless an order is given)."""
+    if order is not None:
+        return plan_for(graph, schedule, order)
+    plans = _PLANS.setdefault(graph, {})
+    if schedule not in plans:
+        plans[schedule] = plan_for(graph, schedule)
+    return plans[schedule]
+
+
+_PLANS: WeakKeyDictionary[FactorGraph, dict[str, Plan]] = WeakKeyDictionary()
+
+
+# -- helpers ------------------------------------------------------------------------------
+
+
+def _two_passes(graph: FactorGraph, forest: Any) -> tuple[IntArray, IntArray]:
+    """Slots towards the roots, deepest factors first, then slots away from them."""
+    factors = forest.factors
+    up_slots, depths = forest.up_slots[factors], forest.factor_depths[factors]
+    deepest = int(depths.max(initial=0))
+    counts = graph.arities[factors]
+    starts = np.repeat(graph.scope_offsets[factors], counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    every = starts + within
+    is_down = every != np.repeat(up_slots, counts)
+    down_slots = every[is_down]
+    down_levels = np.repeat(depths, counts)[is_down]
+    slots = np.concatenate([up_slots, down_slots]).astype(np.int32)
+    levels = np.concatenate([deepest - depths, deepest + 1 + down_levels]).astype(np.int32)
+    return slots, levels
+
+
+def _level_offsets(levels: NDArray[np.integer[Any]], n_levels: int) -> IntArray:
+    return np.searchsorted(levels, np.arange(n_levels + 1)).astype(np.int32)
+
+
+def _checked_order(graph: FactorGraph, order: ArrayLike) -> IntArray:
+    sequence = np.asarray(order)
+    if sequence.ndim != 1 or (sequence.size and sequence.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"order must be a one-dimensional integer array, got dtype {sequence.dtype} "
+            f"and shape {sequence.shape}"
+        )
+    if sequence.size and (sequence.min() < 0 or sequence.max() >= graph.n_variables):
+        raise InvalidInputError(
+            f"order must name variables 0..{graph.n_variables - 1}, "
+            f"got {sequence.min()}..{sequence.max()}"
+        )
+    missing = np.setdiff1d(np.flatnonzero(graph.degrees), sequence)
+    if len(missing):
+        raise InvalidInputError(
+            f"order must name every variable that has factors, variable {missing[0]} is missing"
+        )
+    return sequence.astype(np.int32)

@@ -1,0 +1,384 @@
+"""Sum-product message passing under any entropy: loopy, tree-reweighted and convex propagation.
+
+Finds a stationary point of
+
+    B(th) = max_tau <th, tau> + sum_a c_a H(tau_a) + sum_i c_i H(tau_i)
+
+over the local polytope, for the counting numbers ``c`` of the chosen entropy.  With `Bethe` this is
+loopy belief propagation (Pearl 1988; Yedidia, Freeman and Weiss 2005), with `TreeReweighted` the
+upper bound of Wainwright, Jaakkola and Willsky (2005), with `Convex` a concave problem whose dual is descended monotonically
+(Hazan and Shashua 2008).  The update is stated in `fieldfit.kernels.arrays`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit.core.batch import Batch
+from fieldfit.core.entropy import Bethe, CountingNumbers, Entropy
+from fieldfit.core.graph import FactorGraph
+from fieldfit.core.potentials import Beliefs, Potentials, folded_unary, observed_labels
+from fieldfit.core.result import Bound, InferenceResult
+from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.inference.residual import residual_messages
+from fieldfit.inference.schedule import SCHEDULES, cached_plan, common_labels
+from fieldfit.kernels.active import neighbours_of_moved, restricted_plan, variable_changes
+from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes, Model, Plan, State
+from fieldfit.kernels.beliefs import factor_beliefs, fill_exp_tables, unary_beliefs
+from fieldfit.kernels.sweeps import refresh, run_sweeps
+
+__all__ = ["SumProduct"]
+
+Progress = Callable[[int, float], None]
+
+#: Messages per kernel call, about half a second: between calls the user may interrupt.
+MESSAGES_PER_CALL = 20_000_000
+#: Sweeps between two looks at what still changes; 4 to 16 cost about the same on grids.
+SWEEPS_PER_CALL = 8
+#: Share of the tolerance below which a change is not passed on; at 1 the last sweep over
+#: everything often finds work left, at 0.1 a tenth more messages are computed.
+SETTLED = 0.25
+#: Automatic damping: steps taken when the residual has not fallen for `PATIENCE` calls.
+DAMPING_STEPS = (0.3, 0.6, 0.9)
+PATIENCE = 8
+
+
+@dataclass(frozen=True)
+class SumProduct:
+    """Message passing with an entropy and a schedule.
+
+    Parameters
+    ----------
+    entropy
+        `Bethe()`, `TreeReweighted()` or `Convex()`.
+    schedule
+        ``"sequential"`` (one variable after the other, by colours unless ``order`` is given),
+        ``"flooding"``, ``"tree"`` (exact sweeps on spanning trees) or ``"residual"`` (largest
+        pending change first).  On an acyclic graph ``"sequential"`` goes from the leaves to a root
+        and back, which is exact in one sweep.
+    order
+        Order of the variables for ``"sequential"``; a variable may come several times.
+    damping
+        Share of the old message that is kept, in [0, 1); ``None`` starts with none and adds some
+        when the residual stops falling.
+    tol
+        Converged when no entry of a log-message changes by more than this in a sweep.
+    max_iter
+        Most sweeps; for ``"residual"``, the equivalent number of messages.
+    n_jobs
+        Threads; 1 if ``None``.  The result does not depend on it.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(3, 2)
+    >>> result = ff.SumProduct().run(graph, ff.Potentials(graph))
+    >>> round(result.log_partition, 6), result.bound
+    (2.079442, 'exact')
+    """
+
+    entropy: Entropy = field(default_factory=Bethe)
+    schedule: str = "sequential"
+    order: Any = None
+    damping: float | None = None
+    tol: float = 1e-8
+    max_iter: int = 1000
+    n_jobs: int | None = None
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """Beliefs and ``B`` of one graph; ``init`` is an earlier result on it to start from."""
+        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """Beliefs and one ``B`` for each example; examples that have converged are left alone."""
+        self._check()
+        graph = batch.graph
+        counting = self.entropy.counting_numbers(graph)
+        model = build_model(graph, potentials, counting, observed)
+        state = initial_state(graph, model, init)
+        run = _Run(self, batch, model, state, progress)
+        if self.schedule == "residual":
+            run.residual()
+        else:
+            run.sweeps(self.max_iter)
+        return run.result(counting)
+
+    def _check(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
+        if self.damping is not None and not 0.0 <= self.damping < 1.0:
+            raise InvalidInputError(f"damping must be in [0, 1) or None, got {self.damping}")
+        if not self.tol > 0.0:
+            raise InvalidInputError(f"tol must be positive, got {self.tol}")
+        if self.max_iter < 1:
+            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+        if self.order is not None and self.schedule != "sequential":
+            raise InvalidInputError(
+                f"order needs schedule='sequential', got schedule={self.schedule!r}"
+            )
+
+
+def build_model(
+    graph: FactorGraph,
+    potentials: Potentials,
+    counting: CountingNumbers,
+    observed: dict[int, int] | ArrayLike | None,
+) -> Model:
+    """Potentials with evidence and entropy applied, checked for factors that forbid everything."""
+    if potentials.graph is not graph:
+        raise InvalidInputError(
+            f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
+        )
+    labels = observed_labels(graph, observed)
+    unary = folded_unary(potentials)
+    if (labels >= 0).any():
+        allowed = np.repeat(labels, graph.cardinalities)
+        within = np.arange(len(unary)) - np.repeat(graph.unary_offsets[:-1], graph.cardinalities)
+        unary[(allowed >= 0) & (within != allowed)] = -np.inf
+    weight = np.where(graph.arities >= 2, counting.factor, 1.0)
+    exp_table = np.empty(len(potentials.factor_values))
+    empty = fill_exp_tables(graph.structure, potentials.factor_values, weight, exp_table)
+    if empty >= 0:
+        raise ZeroWeightError(
+            f"the model has total weight zero: every entry of factors[{empty}] is -inf"
+        )
+    return Model(
+        unary=unary,
+        log_table=potentials.factor_values,
+        exp_table=exp_table,
+        factor_weight=weight,
+        variable_total=counting.variable_total,
+    )
+
+
+def initial_state(graph: FactorGraph, model: Model, init: InferenceResult | None) -> State:
+    """Uniform messages, or those of an earlier result; beliefs to match."""
+    n_messages = int(graph.message_offsets[-1])
+    if init is None:
+        message = np.zeros(n_messages)
+    else:
+        earlier = init.state
+        if not isinstance(earlier, State) or len(earlier.message) != n_messages:
+            raise InvalidInputError("init must be a SumProduct result on a graph of this structure")
+        # an excluded label may be possible under the new potentials: forget exclusions
+        message = np.where(np.isneginf(earlier.message), 0.0, earlier.message)
+    state = State(message=message, log_belief=np.empty(int(graph.unary_offsets[-1])))
+    refresh_all(graph, model, state)
+    return state
+
+
+def refresh_all(graph: FactorGraph, model: Model, state: State) -> None:
+    """Beliefs of all variables from the messages; raises if a variable has no label left."""
+    everyone = np.arange(graph.n_variables, dtype=np.int32)
+    labels = common_labels(graph)
+    flags = refresh(labels, graph.structure, everyone, 0, len(everyone), model, state)
+    if flags & CONTRADICTION:
+        raise_contradiction(graph, state)
+
+
+def raise_contradiction(graph: FactorGraph, state: State) -> None:
+    """Say which variable has no possible label."""
+    impossible = np.add.reduceat(
+        state.log_belief > -np.inf, graph.unary_offsets[:-1], dtype=np.int64
+    )
+    empty = np.flatnonzero(impossible == 0)
+    where = f"no label of variable {empty[0]} is possible" if len(empty) else "messages vanish"
+    raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {where}")
+
+
+class _Run:
+    """One run in progress: the arrays, and what has converged."""
+
+    def __init__(
+        self,
+        options: SumProduct,
+        batch: Batch,
+        model: Model,
+        state: State,
+        progress: Progress | None,
+    ) -> None:
+        self.options = options
+        self.batch = batch
+        self.graph = batch.graph
+        self.model = model
+        self.state = state
+        self.progress = progress
+        self.labels = common_labels(batch.graph)
+        self.n_iter = 0
+        self.changes = np.zeros(batch.graph.n_variables)  # of the messages into each variable
+
+    def sweeps(self, max_sweeps: int) -> None:
+        """Sweep until nothing changes by more than the tolerance.
+
+        Every few sweeps the plan is cut down to what may still change; when that has settled, a
+        sweep over everything measures the residual, so that what is reported never rests on a
+        message that was left out.
+        """
+        structure, tol = self.graph.structure, self.options.tol
+        everything = cached_plan(self.graph, self.options.schedule, self.options.order)
+        kernel = sweep_kernel(self.options.n_jobs)
+        damping = _Damping(self.options.damping)
+        plan, done = everything, 0
+        while done < max_sweeps:
+            n_messages = max(1, len(plan.pair_target) + len(plan.slots))
+            changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
+            n_sweeps, flags = kernel(
+                self.labels, structure, plan, self.model, self.state, changes, damping.value, tol,
+                min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages, max_sweeps - done),
+            )  # fmt: skip
+            done += n_sweeps
+            self.n_iter += n_sweeps
+            if flags & CONTRADICTION:
+                raise_contradiction(self.graph, self.state)
+            self.changes = variable_changes(structure, plan, changes)
+            residual = float(self.changes.max(initial=0.0))
+            if self.progress is not None:
+                self.progress(self.n_iter, residual)
+            if flags & ABOVE_TOLERANCE:
+                active = neighbours_of_moved(structure, self.changes, tol * SETTLED)
+                plan = restricted_plan(structure, everything, active)
+                damping.watch(residual, len(plan.variables))
+            elif plan is everything:
+                return
+            else:
+                plan = everything
+        if plan is not everything:
+            self._measure(everything, kernel)
+
+    def _measure(self, everything: Plan, kernel: Any) -> None:
+        """One last sweep over everything: its changes are the residuals that are reported."""
+        changes = Changes(np.zeros(len(everything.pair_target)), np.zeros(len(everything.slots)))
+        _, flags = kernel(
+            self.labels, self.graph.structure, everything, self.model, self.state, changes,
+            0.0, self.options.tol, 1,
+        )  # fmt: skip
+        if flags & CONTRADICTION:
+            raise_contradiction(self.graph, self.state)
+        self.n_iter += 1
+        self.changes = variable_changes(self.graph.structure, everything, changes)
+
+    def residual(self) -> None:
+        """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
+        graph, options = self.graph, self.options
+        n_slots = max(1, len(graph.structure.variable_slots))
+        pending = np.where(graph.degrees > 0, 1.0 + options.tol, 0.0)  # everyone at least once
+        per_call = MESSAGES_PER_CALL if self.progress is None else 8 * n_slots
+        total = 0
+        while total < options.max_iter * n_slots:
+            n_messages, contradiction = residual_messages(
+                graph, self.labels, self.model, self.state, pending, options.damping or 0.0,
+                options.tol, min(per_call, options.max_iter * n_slots - total),
+            )  # fmt: skip
+            total += n_messages
+            self.n_iter = -(-total // n_slots)
+            if contradiction:
+                raise_contradiction(graph, self.state)
+            if self.progress is not None:
+                self.progress(self.n_iter, float(pending.max(initial=0.0)))
+            if n_messages < per_call:
+                break
+        # the pending changes only estimate the residual; a sweep measures it
+        self.sweeps(max(1, options.max_iter - self.n_iter))
+
+    def result(self, counting: CountingNumbers) -> InferenceResult:
+        """Normalised beliefs, ``B`` and what is proved about it."""
+        graph, batch = self.graph, self.batch
+        unary = np.empty(int(graph.unary_offsets[-1]))
+        tables = np.empty(int(graph.table_offsets[-1]))
+        log_variable = np.empty(graph.n_variables)
+        log_factor = np.empty(graph.n_factors)
+        unary_beliefs(graph.structure, self.model, self.state, unary, log_variable)
+        factor_beliefs(graph.structure, self.model, self.state, tables, log_factor)
+        constants = np.where(graph.arities == 0, 1.0, 0.0)
+        constants[graph.arities == 0] = self.model.log_table[
+            graph.table_offsets[:-1][graph.arities == 0]
+        ]
+        values = batch.sum_variables(self.model.variable_total * log_variable)
+        values += batch.sum_factors(self.model.factor_weight * log_factor + constants)
+        settled = batch.max_variables(self.changes) <= self.options.tol
+        converged = bool(settled.all())
+        residual = float(self.changes.max(initial=0.0))
+        return InferenceResult(
+            beliefs=Beliefs(graph, unary, tables),
+            log_partition=float(values.sum()),
+            bound=_proved(counting, converged),
+            converged=converged,
+            n_iter=self.n_iter,
+            residual=residual,
+            status=self._status(residual, settled),
+            method=f"SumProduct({type(self.options.entropy).__name__}, {self.options.schedule})",
+            log_partitions=values,
+            converged_examples=settled,
+            state=self.state,
+        )
+
+    def _status(self, residual: float, settled: NDArray[np.bool_]) -> str:
+        sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
+        if settled.all():
+            return f"converged: largest message change {residual:.2g} after {sweeps}"
+        where = ""
+        if len(settled) > 1:
+            where = f" in {int((~settled).sum())} of {len(settled)} examples"
+        return (
+            f"not converged{where}: largest message change {residual:.2g} after {sweeps} "
+            f"(tol {self.options.tol:.2g}); more sweeps, damping, another schedule or a concave "
+            f"entropy such as TreeReweighted() may help"
+        )
+
+
+class _Damping:
+    """The damping in force: as given, or, if ``None``, raised when the residual stops falling."""
+
+    def __init__(self, given: float | None) -> None:
+        self.value = 0.0 if given is None else given
+        self._steps = list(DAMPING_STEPS) if given is None else []
+        self._best = np.inf
+        self._fewest: float = np.inf
+        self._calls_without_progress = 0
+
+    def watch(self, residual: float, n_active: int) -> None:
+        """Note the last call: progress is a smaller residual or fewer messages that change."""
+        if residual < 0.9 * self._best or n_active < 0.95 * self._fewest:
+            self._best = min(residual, self._best)
+            self._fewest = min(n_active, self._fewest)
+            self._calls_without_progress = 0
+            return
+        self._calls_without_progress += 1
+        if self._calls_without_progress > PATIENCE and self._steps:
+            self.value = self._steps.pop(0)
+            self._best, self._fewest = residual, n_active
+            self._calls_without_progress = 0
+
+
+def sweep_kernel(n_jobs: int | None) -> Any:
+    """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
+    if n_jobs is None or n_jobs == 1:
+        return run_sweeps
+    from fieldfit.kernels.threads import threaded_sweeps
+
+    return threaded_sweeps(n_jobs)
+
+
+def _proved(counting: CountingNumbers, converged: bool) -> Bound:
+    """What ``B`` proves; with all counting numbers non-negative the dual value always bounds."""
+    dual_feasible = bool(np.all(counting.variable >= 0.0))
+    return counting.bound if converged or (counting.bound == "upper" and dual_feasible) else None

@@ -1,0 +1,145 @@
+"""From messages to normalised beliefs and to the value of the surrogate (see `arrays`).
+
+At normalised ``log tau`` the Lagrangian of ``max <th, tau> + H_c(tau)`` has the value
+
+    B = sum_a c_a log Z_a + sum_i chat_i log z_i,
+    Z_a = sum_{y_a} exp((th_a + sum_i lam_ai) / c_a),
+    z_i = sum_{y_i} exp((th_i + sum_a m_ai) / chat_i)
+
+which has no ``1 / c_i`` and is stationary in the messages: its error is of second order in theirs.
+For ``c_a > 0`` and ``c_i >= 0`` it is the dual function, so it bounds the maximum from above for
+*any* messages, converged or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fieldfit.kernels.arrays import NO_WEIGHT
+from fieldfit.kernels.factor_messages import next_row
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
+
+FloatArray = NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def fill_exp_tables(
+    structure: Any, log_table: FloatArray, factor_weight: FloatArray, exp_table: FloatArray
+) -> int:
+    """``exp((th_a - max th_a) / c_a)``; the first factor that forbids everything, or -1."""
+    for factor in range(len(structure.scope_offsets) - 1):
+        begin, end = structure.table_offsets[factor], structure.table_offsets[factor + 1]
+        top = NO_WEIGHT
+        for z in range(begin, end):
+            top = max(top, load(log_table, z))
+        if top == NO_WEIGHT:
+            return factor
+        inverse = 1.0 / factor_weight[factor]
+        for z in range(begin, end):
+            store(exp_table, z, fast_exp((load(log_table, z) - top) * inverse))
+    return -1
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def normalise(values: FloatArray, begin: int, end: int, target: FloatArray, offset: int) -> float:
+    """``target = exp(values) / sum`` over one range; returns the logarithm of the sum."""
+    top = NO_WEIGHT
+    for z in range(begin, end):
+        top = max(top, values[z])
+    if top == NO_WEIGHT:  # a contradiction, reported elsewhere
+        for z in range(end - begin):
+            target[offset + z] = 0.0
+        return NO_WEIGHT
+    total = 0.0
+    for z in range(end - begin):
+        value = fast_exp(load(values, begin + z) - top)
+        store(target, offset + z, value)
+        total += value
+    inverse = 1.0 / total
+    for z in range(end - begin):
+        store(target, offset + z, load(target, offset + z) * inverse)
+    return top + np.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def unary_beliefs(
+    structure: Any, model: Any, state: Any, beliefs: FloatArray, log_normalizer: FloatArray
+) -> None:
+    """Beliefs of all variables and ``log z_i``; normalises ``state.log_belief`` on the way."""
+    for i in range(len(structure.cardinalities)):
+        begin, end = structure.unary_offsets[i], structure.unary_offsets[i + 1]
+        inverse = 1.0 / model.variable_total[i]
+        for y in range(end - begin):
+            value = model.unary[begin + y]
+            for position in range(
+                structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
+            ):
+                slot = structure.variable_slots[position]
+                value += state.message[structure.message_offsets[slot] + y]
+            state.log_belief[begin + y] = value * inverse
+        log_sum = normalise(state.log_belief, begin, end, beliefs, begin)
+        log_normalizer[i] = log_sum
+        if log_sum > NO_WEIGHT:
+            for z in range(begin, end):
+                state.log_belief[z] -= log_sum
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def factor_beliefs(
+    structure: Any, model: Any, state: Any, beliefs: FloatArray, log_normalizer: FloatArray
+) -> None:
+    """Beliefs of all factors and ``log Z_a`` (0 for factors that send no messages).
+
+    Needs the normalised log-beliefs that `unary_beliefs` leaves.
+    """
+    width, arity = 1, 1
+    for factor in range(len(structure.scope_offsets) - 1):
+        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+        width = max(width, structure.message_offsets[stop] - structure.message_offsets[first])
+        arity = max(arity, stop - first)
+    lam = np.empty(width)
+    digits = np.empty(arity, dtype=np.int32)
+    prefix = np.empty(arity + 1)
+    for factor in range(len(structure.scope_offsets) - 1):
+        first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+        begin, end = structure.table_offsets[factor], structure.table_offsets[factor + 1]
+        log_normalizer[factor] = 0.0
+        if last < first:
+            beliefs[begin] = 1.0
+            continue
+        if last == first:
+            source = structure.unary_offsets[structure.slot_variables[first]]
+            for z in range(end - begin):
+                beliefs[begin + z] = np.exp(state.log_belief[source + z])
+            continue
+        weight = model.factor_weight[factor]
+        inverse = 1.0 / weight
+        base = structure.message_offsets[first]
+        for slot in range(first, last + 1):
+            source = structure.unary_offsets[structure.slot_variables[slot]]
+            offset = structure.message_offsets[slot]
+            for y in range(structure.message_offsets[slot + 1] - offset):
+                old = state.message[offset + y]
+                value = weight * state.log_belief[source + y] - old
+                lam[offset - base + y] = value * inverse if old > NO_WEIGHT else NO_WEIGHT
+        n_last = structure.cardinalities[structure.slot_variables[last]]
+        row_lam = structure.message_offsets[last] - base
+        digits[: last - first] = 0
+        prefix[0] = 0.0
+        changed = first
+        for row in range(begin, end, n_last):
+            for position in range(changed, last):
+                offset = structure.message_offsets[position] - base
+                prefix[position - first + 1] = (
+                    prefix[position - first] + lam[offset + digits[position - first]]
+                )
+            shift = prefix[last - first]
+            for y in range(n_last):
+                value = load(model.log_table, row + y) * inverse + load(lam, row_lam + y)
+                store(beliefs, row + y, shift + value)
+            changed = next_row(structure, first, last, digits)
+        log_normalizer[factor] = normalise(beliefs, begin, end, beliefs, begin)

@@ -1,0 +1,273 @@
+"""Messages of pairwise factors with a common number of labels, in blocks (see `arrays`).
+
+A block of messages is gathered, exponentiated, multiplied with the tables and taken the
+logarithm of as a whole, so that exponentials and logarithms run in SIMD over the block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit
+from numpy.typing import NDArray
+
+from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, NO_WEIGHT, TINY
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, fast_log, load, stack_scratch, store
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int32]
+
+#: Messages per block: two blocks of 21-label messages fit the first-level cache. Even, so that the
+#: two slots of one factor, which follow each other when flooding, are always in one block.
+BLOCK = 32
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def update_pairs(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    begin: int,
+    end: int,
+    model: Any,
+    state: Any,
+    change: FloatArray,
+    damping: float,
+    tol: float,
+) -> int:
+    """Messages of the pair slots at plan positions ``begin`` to ``end``; returns flags."""
+    n_labels = len(labels)
+    inner = carray(stack_scratch(labels, 32), (n_labels * BLOCK,))
+    outer = carray(stack_scratch(labels, 32), (n_labels * BLOCK,))
+    message = state.message
+    flags = 0
+    for block in range(begin, end, BLOCK):
+        count = min(BLOCK, end - block)
+        if n_labels == 2:
+            flags |= update_binary_block(
+                labels, structure, plan, block, count, model, state, change, damping, tol
+            )
+            continue
+        # lam of the other variable, maximum 0, divided by c
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            source = load(plan.pair_source, block + k)
+            incoming = target - n_labels if factor >= 0 else target + n_labels
+            weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
+            row = k * n_labels
+            top = NO_WEIGHT
+            for y in range(n_labels):
+                old = load(message, incoming + y)
+                value = weight * load(state.log_belief, source + y) - old
+                value = value if old > NO_WEIGHT else NO_WEIGHT
+                store(inner, row + y, value)
+                top = max(top, value)
+            if top == NO_WEIGHT:
+                flags |= CONTRADICTION
+                top = 0.0
+            inverse = 1.0 / weight
+            for y in range(n_labels):
+                store(inner, row + y, (load(inner, row + y) - top) * inverse)
+        for z in range(count * n_labels):
+            store(inner, z, fast_exp(load(inner, z)))
+        # sums over the other variable
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            row = k * n_labels
+            if factor >= 0:
+                table = load(structure.table_offsets, factor)
+                for j in range(n_labels):
+                    store(outer, row + j, 0.0)
+                for i in range(n_labels):
+                    scale = load(inner, row + i)
+                    for j in range(n_labels):
+                        entry = load(model.exp_table, table + i * n_labels + j)
+                        store(outer, row + j, load(outer, row + j) + scale * entry)
+            else:
+                table = load(structure.table_offsets, ~factor)
+                for i in range(n_labels):
+                    total = 0.0
+                    for j in range(n_labels):
+                        entry = load(model.exp_table, table + i * n_labels + j)
+                        total += entry * load(inner, row + j)
+                    store(outer, row + i, total)
+        small = 0
+        for z in range(count * n_labels):
+            small |= 0 if load(outer, z) > TINY else 1
+        if small:
+            log_block(labels, structure, plan, block, count, model, state, outer)
+        else:
+            for z in range(count * n_labels):
+                store(outer, z, fast_log(load(outer, z)))
+        flags |= commit_block(
+            labels, plan, block, count, model, message, outer, change, damping, tol
+        )
+    return flags
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def update_binary_block(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    block: int,
+    count: int,
+    model: Any,
+    state: Any,
+    change: FloatArray,
+    damping: float,
+    tol: float,
+) -> int:
+    """`update_pairs` for two labels: only log-ratios matter, so one exp and one log suffice."""
+    ratio = carray(stack_scratch(labels, 16), (BLOCK,))
+    outer = carray(stack_scratch(labels, 32), (2 * BLOCK,))
+    message = state.message
+    flags = 0
+    for k in range(count):
+        factor = load(plan.pair_factor, block + k)
+        target = load(plan.pair_target, block + k)
+        source = load(plan.pair_source, block + k)
+        incoming = target - 2 if factor >= 0 else target + 2
+        weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
+        old_0, old_1 = load(message, incoming), load(message, incoming + 1)
+        value_0 = weight * load(state.log_belief, source) - old_0
+        value_1 = weight * load(state.log_belief, source + 1) - old_1
+        value_0 = value_0 if old_0 > NO_WEIGHT else NO_WEIGHT
+        value_1 = value_1 if old_1 > NO_WEIGHT else NO_WEIGHT
+        if max(value_0, value_1) == NO_WEIGHT:
+            flags |= CONTRADICTION
+            value_0 = value_1 = 0.0
+        store(ratio, k, (value_1 - value_0) / weight)
+    for k in range(count):
+        store(outer, k, fast_exp(-abs(load(ratio, k))))
+    for k in range(count):
+        factor = load(plan.pair_factor, block + k)
+        table = load(structure.table_offsets, factor if factor >= 0 else ~factor)
+        entry_01 = load(model.exp_table, table + 1)
+        entry_10 = load(model.exp_table, table + 2)
+        small = load(outer, k)
+        inner_0 = 1.0 if load(ratio, k) <= 0.0 else small
+        inner_1 = small if load(ratio, k) <= 0.0 else 1.0
+        cross_0 = entry_10 if factor >= 0 else entry_01
+        cross_1 = entry_01 if factor >= 0 else entry_10
+        store(outer, k, inner_0 * load(model.exp_table, table) + inner_1 * cross_0)
+        store(outer, BLOCK + k, inner_0 * cross_1 + inner_1 * load(model.exp_table, table + 3))
+    tiny = 0
+    for k in range(count):
+        tiny |= 0 if load(outer, k) > TINY and load(outer, BLOCK + k) > TINY else 1
+    if tiny:
+        for z in range(2 * count):
+            outer[z] = 0.0
+        log_block(labels, structure, plan, block, count, model, state, outer)
+        return flags | commit_block(
+            labels, plan, block, count, model, message, outer, change, damping, tol
+        )
+    for k in range(count):
+        store(ratio, k, fast_log(load(outer, BLOCK + k) / load(outer, k)))
+    for k in range(count):
+        factor = load(plan.pair_factor, block + k)
+        target = load(plan.pair_target, block + k)
+        value = load(model.factor_weight, factor if factor >= 0 else ~factor) * load(ratio, k)
+        old_0, old_1 = load(message, target), load(message, target + 1)
+        value_0, value_1 = min(0.0, -value), min(0.0, value)
+        largest = max(abs(value_0 - old_0), abs(value_1 - old_1))
+        if damping != 0.0 and old_0 > NO_WEIGHT and old_1 > NO_WEIGHT:
+            value_0 = (1.0 - damping) * value_0 + damping * old_0
+            value_1 = (1.0 - damping) * value_1 + damping * old_1
+        store(message, target, value_0)
+        store(message, target + 1, value_1)
+        store(change, block + k, largest)
+        flags |= ABOVE_TOLERANCE if largest > tol else 0
+    return flags
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def log_block(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    block: int,
+    count: int,
+    model: Any,
+    state: Any,
+    outer: FloatArray,
+) -> None:
+    """Logarithms of a block in which some sum is too small; those messages are summed again."""
+    n_labels = len(labels)
+    lam = carray(stack_scratch(labels, 1), (n_labels,))
+    for k in range(count):
+        row = k * n_labels
+        small = False
+        for y in range(n_labels):
+            small |= not outer[row + y] > TINY
+        if not small:
+            for y in range(n_labels):
+                outer[row + y] = np.log(outer[row + y])
+            continue
+        factor = plan.pair_factor[block + k]
+        target = plan.pair_target[block + k]
+        source = plan.pair_source[block + k]
+        forward = factor >= 0
+        factor = factor if forward else ~factor
+        incoming = target - n_labels if forward else target + n_labels
+        weight = model.factor_weight[factor]
+        for y in range(n_labels):
+            old = state.message[incoming + y]
+            lam[y] = weight * state.log_belief[source + y] - old if old > NO_WEIGHT else NO_WEIGHT
+        table = structure.table_offsets[factor]
+        for y in range(n_labels):
+            start = table + y if forward else table + y * n_labels
+            step = n_labels if forward else 1
+            top = NO_WEIGHT
+            for x in range(n_labels):
+                top = max(top, model.log_table[start + x * step] + lam[x])
+            total = 0.0
+            if top > NO_WEIGHT:
+                for x in range(n_labels):
+                    total += np.exp((model.log_table[start + x * step] + lam[x] - top) / weight)
+                outer[row + y] = top / weight + np.log(total)
+            else:
+                outer[row + y] = NO_WEIGHT
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def commit_block(
+    labels: Any,
+    plan: Any,
+    block: int,
+    count: int,
+    model: Any,
+    message: FloatArray,
+    outer: FloatArray,
+    change: FloatArray,
+    damping: float,
+    tol: float,
+) -> int:
+    """Normalise, damp and write the messages of one block, and record their changes."""
+    n_labels = len(labels)
+    flags = 0
+    for k in range(count):
+        factor = load(plan.pair_factor, block + k)
+        target = load(plan.pair_target, block + k)
+        weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
+        row = k * n_labels
+        top = load(outer, row)
+        for y in range(1, n_labels):
+            top = max(top, load(outer, row + y))
+        if top == NO_WEIGHT:
+            flags |= CONTRADICTION
+            top = 0.0
+        largest = 0.0
+        for y in range(n_labels):
+            value = weight * (load(outer, row + y) - top)
+            old = load(message, target + y)
+            distance = abs(value - old) if value != old else 0.0
+            largest = max(largest, distance)
+            if damping != 0.0 and value > NO_WEIGHT and old > NO_WEIGHT:
+                value = (1.0 - damping) * value + damping * old
+            store(message, target + y, value)
+        store(change, block + k, largest)
+        flags |= ABOVE_TOLERANCE if largest > tol else 0
+    return flags

@@ -1,0 +1,41 @@
+"""Plain Python twins of the random numbers and of the Gibbs chain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+MASK = 2**64 - 1
+
+
+def splitmix64(key, counter):
+    """Output number ``counter`` of SplitMix64 with the given seed, in Python integers."""
+    z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def conditional(graph, potentials, labels, variable):
+    """``p(y_i | others)`` from the scores of all labels."""
+    scores = np.array(
+        [
+            potentials.score(np.where(np.arange(len(labels)) == variable, y, labels))
+            for y in range(graph.cardinalities[variable])
+        ]
+    )
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+
+def chain(graph, potentials, labels, order, n_sweeps, key):
+    """The labels after ``n_sweeps`` sweeps in the given order, and the averaged conditionals."""
+    labels = np.array(labels)
+    sums = [np.zeros(k) for k in graph.cardinalities]
+    for sweep in range(n_sweeps):
+        for variable in order:
+            p = conditional(graph, potentials, labels, variable)
+            bits = splitmix64(int(key), sweep * graph.n_variables + int(variable))
+            uniform = (bits >> 11) * 2.0**-53
+            labels[variable] = int(np.searchsorted(np.cumsum(p), uniform, side="right"))
+            sums[variable] += p
+    return labels, [s / n_sweeps for s in sums]
