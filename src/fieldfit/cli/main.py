@@ -17,18 +17,19 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from fieldfit.cli import infer
+from fieldfit.cli import demo, infer
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["main"]
 
-COMMANDS = (infer,)
+COMMANDS = (infer, demo)
 
 EXAMPLES = """\
 examples:
   fieldfit infer model.uai                      marginals of every variable, exact if it fits
   fieldfit infer model.uai --task PR            log10 of the partition function
   fieldfit infer model.uai --task MAP --json    a best labelling, as one JSON object
+  fieldfit demo                                 restore a noisy picture, write a page
   fieldfit infer --help                         all options of a command
 """
 

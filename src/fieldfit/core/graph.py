@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.errors import InvalidInputError, TooLargeError
-from fieldfit.kernels.structure import count_cycles
+from fieldfit.kernels.structure import count_cycles, slots_by_variable
 
 __all__ = ["FactorGraph", "Structure"]
 
@@ -193,9 +193,9 @@ class FactorGraph:
         ``variable_slots`` lists, variable by variable, the slots of factors of arity two or
         more: factors of arity one never send messages, they are added to the unary part.
         """
-        linking = np.flatnonzero(self.arities[self.slot_factors] >= 2).astype(np.int32)
-        owners = self.slot_variables[linking]
-        order = np.argsort(owners, kind="stable")
+        offsets, slots = slots_by_variable(
+            self.n_variables, self.scope_offsets, self.slot_variables
+        )
         return Structure(
             cardinalities=self.cardinalities,
             scope_offsets=self.scope_offsets,
@@ -204,10 +204,8 @@ class FactorGraph:
             unary_offsets=self.unary_offsets,
             table_offsets=self.table_offsets,
             message_offsets=self.message_offsets,
-            variable_slot_offsets=_offsets(
-                np.bincount(owners, minlength=self.n_variables), "slots"
-            ),
-            variable_slots=linking[order],
+            variable_slot_offsets=offsets,
+            variable_slots=slots,
         )
 
     @cached_property
@@ -227,11 +225,10 @@ class FactorGraph:
             for arity, count in enumerate(np.bincount(self.arities) if self.n_factors else [])
             if count
         )
-        labels = (
-            f"{self.cardinalities.min()}-{self.cardinalities.max()} labels"
-            if self.n_variables
-            else "no labels"
-        )
+        labels = "no labels"
+        if self.n_variables:
+            fewest, most = int(self.cardinalities.min()), int(self.cardinalities.max())
+            labels = f"{fewest} labels" if fewest == most else f"{fewest}-{most} labels"
         return f"FactorGraph({self.n_variables} variables, {labels}; factors: {arities or 'none'})"
 
 
@@ -278,17 +275,17 @@ def _flatten_scopes(
 def _checked_slots(
     slot_variables: NDArray[np.int64], arities: NDArray[np.int64], n_variables: int
 ) -> IntArray:
-    factors = np.repeat(np.arange(len(arities)), arities)
-    bad = np.flatnonzero((slot_variables < 0) | (slot_variables >= n_variables))
-    if len(bad):
+    if slot_variables.size and (slot_variables.min() < 0 or slot_variables.max() >= n_variables):
+        bad = int(np.flatnonzero((slot_variables < 0) | (slot_variables >= n_variables))[0])
+        factor = int(np.searchsorted(np.cumsum(arities), bad, side="right"))
         raise InvalidInputError(
-            f"scopes[{factors[bad[0]]}] must name variables 0..{n_variables - 1}, "
-            f"got {slot_variables[bad[0]]}"
+            f"scopes[{factor}] must name variables 0..{n_variables - 1}, got {slot_variables[bad]}"
         )
     if np.all(arities == 2):  # the common case, without a sort
         twice = np.flatnonzero(slot_variables[::2] == slot_variables[1::2])
         where = [(int(f), int(slot_variables[2 * f])) for f in twice[:1]]
     else:
+        factors = np.repeat(np.arange(len(arities)), arities)
         key = factors * np.int64(n_variables) + slot_variables
         key.sort()
         twice = np.flatnonzero(key[1:] == key[:-1])

@@ -129,8 +129,8 @@ class Beliefs(_GraphVector):
         """Label of largest belief of every variable (the first one on a tie)."""
         cardinality = self.graph.uniform_cardinality
         if cardinality is not None:
-            rows = self.unary_values.reshape(-1, cardinality)
-            return np.argmax(rows, axis=1).astype(np.int32)
+            best = np.argmax(self.unary_values.reshape(-1, cardinality), axis=1)
+            return np.asarray(best, dtype=np.int32)
         return np.array(
             [self.unary(i).argmax() for i in range(self.graph.n_variables)], dtype=np.int32
         )
@@ -210,8 +210,12 @@ def _flatten(
         return np.zeros(offsets[-1])
     if len(tables) != count:
         raise InvalidInputError(f"{name} must have {count} tables, got {len(tables)}")
-    numeric = isinstance(tables, np.ndarray) and tables.dtype.kind in "fiub" and count
-    if numeric and _all_shapes(graph, name, np.shape(tables)[1:]):
+    if (
+        isinstance(tables, np.ndarray)
+        and tables.dtype.kind in "fiub"
+        and count
+        and _all_shapes(graph, name, tables.shape[1:])
+    ):
         return np.array(tables, dtype=np.float64, order="C").reshape(-1)
     values = np.zeros(offsets[-1])
     for index, table in enumerate(tables):

@@ -6,7 +6,8 @@ Both are taken on the label indicators ``[y_i = k]``, from counts alone, so no c
   the run), ``sigma^2 = b Var(batch means)`` estimates the asymptotic variance, and
   ``N p (1 - p) / sigma^2`` independent draws would be as good as the ``N`` of the chains.
 * Split R-hat: each chain is cut in two; the spread between halves is compared with the
-  spread inside them.
+  spread inside them.  Where it shows that chains stay apart for longer than a batch, the halves
+  themselves serve as batches, because the short ones would miss that.
 
 References: Flegal and Jones, "Batch means and spectral variance estimators in Markov chain Monte
 Carlo", Annals of Statistics 38, 2010; Gelman et al., "Bayesian Data Analysis", 3rd edition, 11.4.
@@ -20,9 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CountHistory", "Mixing"]
+__all__ = ["MAX_SPLIT_R_HAT", "CountHistory", "Mixing"]
 
 FloatArray = NDArray[np.float64]
+
+#: Above this, chains are taken to be apart: Gelman's 1.1 made stricter.
+MAX_SPLIT_R_HAT = 1.05
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,15 @@ class CountHistory:
         """The figures of the finished run."""
         n_draws = self.counts.shape[0] * self.n_sweeps
         frequencies = self.counts.sum(axis=0) / n_draws
-        return Mixing(frequencies, self._effective_sample_sizes(n_draws), self._split_r_hats())
+        sizes = self._effective_sample_sizes(n_draws)
+        means = self._half_means()
+        ratios = self._split_r_hats(means)
+        apart = ratios > MAX_SPLIT_R_HAT
+        if len(means):
+            variance = frequencies[apart] * (1.0 - frequencies[apart])
+            by_halves = len(means) * variance / means[:, apart].var(axis=0, ddof=1)
+            sizes[apart] = np.clip(by_halves, 1.0, sizes[apart])
+        return Mixing(frequencies, sizes, ratios)
 
     def _effective_sample_sizes(self, n_draws: int) -> FloatArray:
         n_means = self.counts.shape[0] * self.n_batches
@@ -89,18 +101,21 @@ class CountHistory:
         np.maximum(sizes, 1.0, out=sizes)
         return sizes
 
-    def _split_r_hats(self) -> FloatArray:
+    def _half_means(self) -> FloatArray:
+        """Frequencies in each half of each chain; no rows if the run is too short."""
         length = self.n_sweeps // 2
         if length < 2:
-            return np.full(self.counts.shape[1], np.inf)
-        first = self._half / length
+            return np.zeros((0, self.counts.shape[1]))
         second = (self.counts - self._half) / (self.n_sweeps - length)
-        means = np.concatenate([first, second])
+        return np.concatenate([self._half / length, second])
+
+    def _split_r_hats(self, means: FloatArray) -> FloatArray:
+        if len(means) == 0:
+            return np.full(self.counts.shape[1], np.inf)
+        length = self.n_sweeps // 2
         within = (means * (1.0 - means)).mean(axis=0) * length / (length - 1)
         between = means.var(axis=0, ddof=1)
-        ratios = np.where(between > 0.0, np.inf, 0.0)  # halves that are stuck apart, or agree
+        ratios = np.where(between > 0.0, np.inf, 1.0)  # never moved: stuck apart, or constant
         moving = within > 0.0
-        ratios[moving] = between[moving] / within[moving]
-        ratios = np.sqrt((length - 1) / length + ratios)
-        ratios[~moving & (between == 0.0)] = 1.0
+        ratios[moving] = np.sqrt((length - 1) / length + between[moving] / within[moving])
         return ratios

@@ -25,7 +25,9 @@ from fieldfit.kernels.elimination import (
 )
 from fieldfit.kernels.tables import (
     BLOCK_ENTRIES,
+    COPY_ENTRIES,
     MAX_BLOCK_ROWS,
+    MAX_COPIES,
     CliqueTree,
     Workspace,
     buffer_lengths,
@@ -40,6 +42,8 @@ NOISES = (0.0, 0.3, 1.0, 2.0)
 ENTRIES_PER_STEP = 8
 #: Steps after which a search that found no affordable order gives up (about two seconds).
 MAX_STEPS = 25_000_000
+#: A single run may take longer on a large graph: a grid needs some 20 steps for each edge.
+STEPS_PER_EDGE = 200
 #: Sums of table sizes must stay exact in 64-bit integers.
 MAX_LOG2_ENTRIES = 52.0
 
@@ -80,14 +84,24 @@ class Plan:
             outer=np.empty(n_axes, dtype=np.int64),
             kinds=np.empty(n_tables, dtype=np.int32),
             lane_kinds=np.empty(n_tables, dtype=np.int32),
+            origins=np.empty(n_tables, dtype=np.int64),
             offsets=np.empty(n_tables, dtype=np.int64),
+            targets=np.empty(n_tables, dtype=np.int64),
             strides=np.empty(n_places, dtype=np.int64),
             steps=np.empty(n_places, dtype=np.int64),
             lane_indices=np.empty(n_places, dtype=np.int64),
+            copy_indices=np.empty(n_tables * MAX_COPIES, dtype=np.int64),
+            n_copies=np.empty(n_tables, dtype=np.int32),
+            copy_offsets=np.empty(n_tables, dtype=np.int64),
+            copies=np.empty(COPY_ENTRIES),
+            copied_sums=np.empty(COPY_ENTRIES),
             carries=np.empty(MAX_BLOCK_ROWS, dtype=np.int32),
+            row_values=np.empty(MAX_BLOCK_ROWS),
             block=np.empty(max(BLOCK_ENTRIES, n_lanes)),
+            base=np.empty(n_lanes),
+            totals=np.empty(n_lanes),
             maxima=np.empty(n_lanes),
-            sums=np.empty(2 * n_lanes),
+            sums=np.empty(n_lanes),
         )
 
 
@@ -155,7 +169,7 @@ def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Se
             # streams of two seeds meet only after 2**32 draws
             (budget.random_state * 2**16 + restart) << 32,
             limit,
-            MAX_STEPS,
+            max(MAX_STEPS, STEPS_PER_EDGE * len(adjacency[1])),
         )
         steps += elimination.n_steps
         if elimination.status == COMPLETE:
@@ -225,9 +239,9 @@ def _measured(graph: FactorGraph, elimination: Elimination) -> Plan:
 def _workspace_bytes(graph: FactorGraph, lengths: tuple[int, int, int, int]) -> int:
     """Bytes of `Plan.workspace`, which has these shapes."""
     n_axes, n_lanes, n_tables, n_places = lengths
-    integers = 3 * n_axes + 2 * n_tables + 3 * n_places  # one more list of offsets on the way down
-    floats = max(BLOCK_ENTRIES, n_lanes) + 3 * n_lanes
-    return 8 * (integers + floats) + 4 * (graph.n_variables + 2 * n_tables + MAX_BLOCK_ROWS)
+    longs = 3 * n_axes + (4 + MAX_COPIES) * n_tables + 3 * n_places
+    doubles = max(BLOCK_ENTRIES, n_lanes) + 4 * n_lanes + 2 * COPY_ENTRIES + MAX_BLOCK_ROWS
+    return 8 * (longs + doubles) + 4 * (graph.n_variables + 3 * n_tables + MAX_BLOCK_ROWS)
 
 
 def _factor_homes(

@@ -2,7 +2,7 @@
 
 Variables are eliminated in a greedy order; the maximal cliques that this makes form a tree, and
 one pass of messages up and one down this tree give all marginals.  The formulas stand with the
-kernels in `fieldfit.kernels.tables`, the search for the order in `fieldfit.inference.elimination`.
+kernels in `fieldfit.kernels.clique_tree`, the search for the order in `fieldfit.inference.elimination`.
 
 Reference: Lauritzen and Spiegelhalter, "Local computations with probabilities on graphical
 structures and their application to expert systems", J. Royal Statistical Society B 50 (1988).
@@ -21,7 +21,8 @@ from fieldfit.core.potentials import Beliefs, Potentials, folded_unary, observed
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import ZeroWeightError
 from fieldfit.inference.elimination import Budget, Plan, find_plan, fixed_labels
-from fieldfit.kernels.tables import LogTables, pass_downward, pass_upward
+from fieldfit.kernels.clique_tree import pass_downward, pass_upward
+from fieldfit.kernels.tables import LogTables
 
 __all__ = ["Exact", "fixed_factor_entries", "log_tables", "total_shift"]
 

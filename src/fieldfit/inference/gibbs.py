@@ -27,7 +27,7 @@ from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._chains import ChainRunner, new_record
 from fieldfit.inference._conditioned import condition, feasible_labels, sweep_form
-from fieldfit.inference._mixing import CountHistory, Mixing
+from fieldfit.inference._mixing import MAX_SPLIT_R_HAT, CountHistory, Mixing
 from fieldfit.inference.mean_field import product_bound
 from fieldfit.kernels.gibbs import Chains, Record
 from fieldfit.kernels.models import GeneralModel
@@ -39,8 +39,7 @@ IntArray = NDArray[np.int32]
 Progress = Callable[[int, float], None]
 Evidence = dict[int, int] | ArrayLike | None
 
-#: Rule of thumb for ``converged``: Gelman's 1.1 made stricter, and standard errors below 0.05.
-MAX_SPLIT_R_HAT = 1.05
+#: Rule of thumb for ``converged``: standard errors of frequencies are then at most 0.05.
 MIN_EFFECTIVE_SAMPLE_SIZE = 100.0
 
 NO_START = "a search within its budget found no configuration of positive weight"

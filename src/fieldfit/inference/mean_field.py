@@ -28,8 +28,9 @@ from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._conditioned import condition, feasible_labels, sweep_form
-from fieldfit.kernels.mean_field import binary_sweeps, general_sweeps, product_tables
+from fieldfit.kernels.mean_field import binary_sweeps, general_sweeps
 from fieldfit.kernels.models import BinaryPairwise, GeneralModel
+from fieldfit.kernels.product import product_tables
 
 __all__ = ["MeanField", "product_bound"]
 

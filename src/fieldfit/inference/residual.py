@@ -32,14 +32,14 @@ def residual_messages(
     labels: tuple[int, ...],
     model: Any,
     state: Any,
-    pending: NDArray[np.float64],
+    waiting: NDArray[np.float64],
     damping: float,
     tol: float,
     max_messages: int,
 ) -> tuple[int, bool]:
     """Run the schedule; number of messages and whether a contradiction was met."""
     n_messages, flags = run_residual(
-        labels, graph.structure, by_variable_plan(graph), model, state, pending,
+        labels, graph.structure, by_variable_plan(graph), model, state, waiting,
         damping, tol, max_messages,
     )  # fmt: skip
     return int(n_messages), bool(flags & CONTRADICTION)

@@ -18,7 +18,13 @@ from fieldfit.core.forests import forest_cover, rooted_order
 from fieldfit.core.graph import FactorGraph
 from fieldfit.errors import InvalidInputError
 from fieldfit.kernels.arrays import Plan
-from fieldfit.kernels.structure import greedy_colors, slot_levels, variable_levels
+from fieldfit.kernels.plans import build_plan
+from fieldfit.kernels.structure import (
+    counting_order,
+    greedy_colors,
+    slot_levels,
+    variable_levels,
+)
 
 __all__ = [
     "SCHEDULES",
@@ -36,6 +42,10 @@ IntArray = NDArray[np.int32]
 
 SCHEDULES = ("flooding", "sequential", "tree", "residual")
 
+#: Two runs should fit a second-level cache of 512 kB.
+RUN_BYTES = 200_000
+#: So that the levels of a run still fill a few blocks.
+SHORTEST_RUN = 64
 #: Above this number of labels a kernel compiled for the number gains nothing.
 MAX_COMPILED_LABELS = 64
 
@@ -67,36 +77,10 @@ def plan_of_levels(
     graph: FactorGraph, slots: IntArray, levels: IntArray, n_levels: int | None = None
 ) -> Plan:
     """Plan from slots and the level of each; the order inside a level is kept."""
-    order = np.argsort(levels, kind="stable")
-    slots, levels = slots[order], levels[order]
     if n_levels is None:
-        n_levels = int(levels[-1]) + 1 if len(levels) else 0
-    factors = graph.slot_factors[slots]
-    first = graph.scope_offsets[factors]
-    n_labels = len(common_labels(graph))
-    second_slot = np.minimum(first + 1, graph.n_slots - 1)
-    is_pair = (
-        (graph.arities[factors] == 2)
-        & (graph.cardinalities[graph.slot_variables[first]] == n_labels)
-        & (graph.cardinalities[graph.slot_variables[second_slot]] == n_labels)
-    )
-    pair_slots, pair_first = slots[is_pair], first[is_pair]
-    to_second = pair_slots > pair_first
-    other = np.where(to_second, pair_first, pair_first + 1)
-    pair_factors = factors[is_pair]
-    owners = graph.slot_variables[slots].astype(np.int64)
-    keys = np.unique(levels * np.int64(max(graph.n_variables, 1)) + owners)
-    variable_levels_, variables = np.divmod(keys, max(graph.n_variables, 1))
-    return Plan(
-        pair_target=graph.message_offsets[pair_slots],
-        pair_source=graph.unary_offsets[graph.slot_variables[other]],
-        pair_factor=np.where(to_second, pair_factors, ~pair_factors).astype(np.int32),
-        pair_offsets=_level_offsets(levels[is_pair], n_levels),
-        slots=slots[~is_pair],
-        slot_offsets=_level_offsets(levels[~is_pair], n_levels),
-        variables=variables.astype(np.int32),
-        variable_offsets=_level_offsets(variable_levels_, n_levels),
-    )
+        n_levels = int(levels.max(initial=-1)) + 1
+    plan = build_plan(graph.structure, slots, levels, n_levels, len(common_labels(graph)))
+    return Plan(*plan)
 
 
 def flooding_plan(graph: FactorGraph) -> Plan:
@@ -108,15 +92,22 @@ def flooding_plan(graph: FactorGraph) -> Plan:
 def sequential_plan(graph: FactorGraph, order: ArrayLike | None = None) -> Plan:
     """One variable after the other: all messages into it, then its belief.
 
-    Without an ``order`` variables go by colour (no two variables of a colour share a factor): as
-    few levels as possible, so this is the fastest sequential order per sweep.  ``order`` may name
-    a variable several times (a forward and a backward pass are one sweep then).
+    Without an ``order`` variables go in runs of neighbouring indices, inside a run by colour (no
+    two variables of a colour share a factor): wide levels whose arrays stay in the cache, so this
+    is the fastest sequential order per sweep.  ``order`` may name a variable several times (a
+    forward and a backward pass are one sweep then).
     """
     structure = graph.structure
     if order is None:
-        order = np.argsort(greedy_colors(structure), kind="stable")
-    sequence = _checked_order(graph, order)
-    levels = variable_levels(structure, sequence)
+        colors = greedy_colors(structure)
+        n_colors = int(colors.max(initial=-1)) + 1
+        runs = np.arange(graph.n_variables, dtype=np.int32) // _run_length(graph)
+        groups = runs * n_colors + colors
+        sequence = counting_order(groups, int(groups.max(initial=-1)) + 1)
+        levels = groups[sequence]
+    else:
+        sequence = _checked_order(graph, order)
+        levels = variable_levels(structure, sequence)
     counts = graph.degrees[sequence]
     starts = structure.variable_slot_offsets[sequence]
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -212,8 +203,12 @@ def _two_passes(graph: FactorGraph, forest: Any) -> tuple[IntArray, IntArray]:
     return slots, levels
 
 
-def _level_offsets(levels: NDArray[np.integer[Any]], n_levels: int) -> IntArray:
-    return np.searchsorted(levels, np.arange(n_levels + 1)).astype(np.int32)
+def _run_length(graph: FactorGraph) -> int:
+    """Variables whose messages, beliefs and tables take about `RUN_BYTES`."""
+    entries = 2 * int(graph.message_offsets[-1]) + int(graph.table_offsets[-1])
+    entries += 2 * int(graph.unary_offsets[-1])
+    per_variable = 8.0 * entries / max(1, graph.n_variables)
+    return max(SHORTEST_RUN, int(RUN_BYTES / max(1.0, per_variable)))
 
 
 def _checked_order(graph: FactorGraph, order: ArrayLike) -> IntArray:

@@ -6,8 +6,9 @@ Finds a stationary point of
 
 over the local polytope, for the counting numbers ``c`` of the chosen entropy.  With `Bethe` this is
 loopy belief propagation (Pearl 1988; Yedidia, Freeman and Weiss 2005), with `TreeReweighted` the
-upper bound of Wainwright, Jaakkola and Willsky (2005), with `Convex` a concave problem whose dual is descended monotonically
-(Hazan and Shashua 2008).  The update is stated in `fieldfit.kernels.arrays`.
+upper bound of Wainwright, Jaakkola and Willsky (2005), with `Convex` a concave problem whose dual
+is descended monotonically (Hazan and Shashua 2008).  The update is stated in
+`fieldfit.kernels.arrays`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Bethe, CountingNumbers, Entropy
+from fieldfit.core.entropy import Bethe, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials, folded_unary, observed_labels
 from fieldfit.core.result import Bound, InferenceResult
 from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.inference.optimized_weights import optimize_weights
 from fieldfit.inference.residual import residual_messages
 from fieldfit.inference.schedule import SCHEDULES, cached_plan, common_labels
 from fieldfit.kernels.active import neighbours_of_moved, restricted_plan, variable_changes
@@ -112,15 +114,21 @@ class SumProduct:
         """Beliefs and one ``B`` for each example; examples that have converged are left alone."""
         self._check()
         graph = batch.graph
+
+        def solve(counting: CountingNumbers, start: InferenceResult | None) -> InferenceResult:
+            model = build_model(graph, potentials, counting, observed)
+            state = initial_state(graph, model, start if start is not None else init)
+            run = _Run(self, batch, model, state, progress)
+            if self.schedule == "residual":
+                run.residual()
+            else:
+                run.sweeps(self.max_iter)
+            return run.result(counting)
+
         counting = self.entropy.counting_numbers(graph)
-        model = build_model(graph, potentials, counting, observed)
-        state = initial_state(graph, model, init)
-        run = _Run(self, batch, model, state, progress)
-        if self.schedule == "residual":
-            run.residual()
-        else:
-            run.sweeps(self.max_iter)
-        return run.result(counting)
+        if isinstance(self.entropy, TreeReweighted) and self.entropy.is_optimized:
+            return optimize_weights(batch, counting, solve)
+        return solve(counting, None)
 
     def _check(self) -> None:
         if self.schedule not in SCHEDULES:
@@ -280,12 +288,13 @@ class _Run:
         """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
         graph, options = self.graph, self.options
         n_slots = max(1, len(graph.structure.variable_slots))
-        pending = np.where(graph.degrees > 0, 1.0 + options.tol, 0.0)  # everyone at least once
+        waiting = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
+        waiting[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
         per_call = MESSAGES_PER_CALL if self.progress is None else 8 * n_slots
         total = 0
         while total < options.max_iter * n_slots:
             n_messages, contradiction = residual_messages(
-                graph, self.labels, self.model, self.state, pending, options.damping or 0.0,
+                graph, self.labels, self.model, self.state, waiting.reshape(-1), options.damping or 0.0,
                 options.tol, min(per_call, options.max_iter * n_slots - total),
             )  # fmt: skip
             total += n_messages
@@ -293,7 +302,7 @@ class _Run:
             if contradiction:
                 raise_contradiction(graph, self.state)
             if self.progress is not None:
-                self.progress(self.n_iter, float(pending.max(initial=0.0)))
+                self.progress(self.n_iter, float(waiting[:, 0].max(initial=0.0)))
             if n_messages < per_call:
                 break
         # the pending changes only estimate the residual; a sweep measures it

@@ -150,13 +150,13 @@ def update_binary(
         # exp of a negative number: no overflow, and infinite fields give exactly 0 and 1
         ratio = fast_exp(-abs(field))
         larger = 1.0 / (1.0 + ratio)
-        one = larger if field > 0.0 else ratio * larger
+        zero = ratio * larger if field > 0.0 else larger
         variable = model.variables[row]
-        label = np.int32(random_uniform(key, counter + variable) < one)
+        label = np.int32(random_uniform(key, counter + variable) >= zero)
         labels[variable] = label
         if recording:
-            record.conditional_sums[chain, 2 * variable] += 1.0 - one
-            record.conditional_sums[chain, 2 * variable + 1] += one
+            record.conditional_sums[chain, 2 * variable] += zero
+            record.conditional_sums[chain, 2 * variable + 1] += 1.0 - zero
             record.label_counts[chain, 2 * variable + label] += 1
 
 

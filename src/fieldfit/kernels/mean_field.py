@@ -10,20 +10,19 @@ are ordinary coordinate ascent.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.models import BinaryPairwise, GeneralModel
+from fieldfit.kernels.product import positive_product
 from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
 
-#: Products of positive beliefs are kept at least this large: zero must mean "impossible".
-SMALLEST = 1e-300
 #: Forbidden masses within this relative distance of the least one count as equal to it.
 TIE = 1e-12
 
@@ -52,23 +51,14 @@ def make_scratch(model: GeneralModel) -> Scratch:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def positive_product(x: float, y: float) -> float:
-    """``x * y`` for beliefs; zero only if one of them is zero."""
-    product = x * y
-    if product < SMALLEST and x > 0.0 and y > 0.0:
-        return SMALLEST
-    return product
-
-
 # -- one factor's share -------------------------------------------------------------------
 #
 # Leaf functions take few arrays and unsigned offsets into them: a whole graph as argument costs
 # more than a small table, a slice costs a reference count, and a signed index a test (negative
-# ones count from the end).
+# ones count from the end).  The smallest are inlined, and so compiled with the flags of `_sweep`.
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _expect_second(
     tables: FloatArray,
     entry: np.uint64,
@@ -87,7 +77,7 @@ def _expect_second(
         entry += n_other
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _expect_first(
     tables: FloatArray,
     entry: np.uint64,
@@ -162,7 +152,7 @@ def _expect_others(
 # -- one variable -------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _new_belief(
     unary: FloatArray,
     energy: FloatArray,
@@ -215,7 +205,7 @@ def _new_belief(
 # -- sweeps -------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
 def _sweep(
     model: GeneralModel,
     source: FloatArray,
@@ -347,9 +337,6 @@ def binary_sweeps(
     return n_sweeps, residual
 
 
-# -- the bound ----------------------------------------------------------------------------
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def forbidden_mass(model: GeneralModel, beliefs: FloatArray, scratch: Scratch) -> float:
     """``sum_a P_b(th_a = -inf)``."""
@@ -370,38 +357,3 @@ def forbidden_mass(model: GeneralModel, beliefs: FloatArray, scratch: Scratch) -
                 belief = beliefs[scratch.offsets[arity - 1] + y]
                 total += positive_product(belief, scratch.forbidden[y])
     return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def product_tables(
-    structure: Any,
-    beliefs: FloatArray,
-    tables: FloatArray,
-    products: FloatArray,
-    expectations: FloatArray,
-) -> None:
-    """Fill every factor's belief ``prod_{i in a} b_i`` and its ``E_b[th_a]``.
-
-    An expectation is ``-inf`` if and only if a configuration of positive probability is forbidden.
-    """
-    for factor in range(len(structure.scope_offsets) - 1):
-        begin = structure.table_offsets[factor]
-        size = 1
-        products[begin] = 1.0
-        for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
-            variable = structure.slot_variables[slot]
-            cardinality = structure.cardinalities[variable]
-            offset = structure.unary_offsets[variable]
-            # expand in place from the back: entry i becomes entries i K ... i K + K - 1
-            for i in range(size - 1, -1, -1):
-                before = products[begin + i]
-                for y in range(cardinality):
-                    products[begin + i * cardinality + y] = positive_product(
-                        before, beliefs[offset + y]
-                    )
-            size *= cardinality
-        expected = 0.0
-        for entry in range(begin, begin + size):
-            if products[entry] > 0.0:
-                expected += products[entry] * tables[entry]
-        expectations[factor] = expected

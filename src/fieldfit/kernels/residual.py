@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fieldfit.kernels.arrays import CONTRADICTION, Plan
 from fieldfit.kernels.factor_messages import update_slots
 from fieldfit.kernels.pair_messages import update_pairs
+from fieldfit.kernels.simd import load, store
 from fieldfit.kernels.sweeps import refresh
 
 FloatArray = NDArray[np.float64]
@@ -53,21 +54,33 @@ def empty_group(capacity: int) -> Any:
 
 # Inlined by force: a call would push every field of every array on the stack.
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def add_to_group(by_variable: Any, variable: int, group: Any) -> None:
-    """Append a variable and its slots."""
+def add_to_group(
+    structure: Any, by_variable: Any, variable: int, group: Any, waiting: FloatArray, stamp: float
+) -> None:
+    """Append a variable and its slots, and block its neighbours for the rest of the group.
+
+    A message is formed from a belief and the message back; were a neighbour in the same group, one
+    of the two would be old and the other new.
+    """
     n_pairs, n_slots = group.pair_offsets[1], group.slot_offsets[1]
     for position in range(
-        by_variable.pair_offsets[variable], by_variable.pair_offsets[variable + 1]
+        load(by_variable.pair_offsets, variable), load(by_variable.pair_offsets, variable + 1)
     ):
-        group.pair_target[n_pairs] = by_variable.pair_target[position]
-        group.pair_source[n_pairs] = by_variable.pair_source[position]
-        group.pair_factor[n_pairs] = by_variable.pair_factor[position]
+        source = load(by_variable.pair_source, position)
+        store(group.pair_target, n_pairs, load(by_variable.pair_target, position))
+        store(group.pair_source, n_pairs, source)
+        store(group.pair_factor, n_pairs, load(by_variable.pair_factor, position))
+        store(waiting, 2 * source + 1, stamp)
         n_pairs += 1
     for position in range(
         by_variable.slot_offsets[variable], by_variable.slot_offsets[variable + 1]
     ):
         group.slots[n_slots] = by_variable.slots[position]
         n_slots += 1
+        factor = structure.slot_factors[by_variable.slots[position]]
+        for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
+            entry = structure.unary_offsets[structure.slot_variables[slot]]
+            waiting[2 * entry + 1] = stamp
     group.pair_offsets[1], group.slot_offsets[1] = n_pairs, n_slots
     group.variables[group.variable_offsets[1]] = variable
     group.variable_offsets[1] += 1
@@ -77,50 +90,53 @@ def add_to_group(by_variable: Any, variable: int, group: Any) -> None:
 def update_group(
     labels: Any,
     structure: Any,
+    by_variable: Any,
     model: Any,
     state: Any,
     group: Any,
     change: FloatArray,
-    before: FloatArray,
-    pending: FloatArray,
+    waiting: FloatArray,
     damping: float,
     tol: float,
 ) -> int:
-    """Update the variables of a group, tell their neighbours, and empty it; returns flags."""
+    """Update the variables of a group, tell their neighbours, and empty it; returns flags.
+
+    A belief moves by at most the sum of the changes of its messages over ``chat_i``.
+    """
     n_variables = group.variable_offsets[1]
     n_pairs, n_slots = group.pair_offsets[1], group.slot_offsets[1]
-    width = len(before) // GROUP
     flags = 0
-    for k in range(n_variables):
-        i = group.variables[k]
-        offset = structure.unary_offsets[i]
-        for y in range(structure.cardinalities[i]):
-            before[k * width + y] = state.log_belief[offset + y]
     if n_pairs > 0:
         flags |= update_pairs(
             labels, structure, group, 0, n_pairs, model, state, change, damping, tol
         )
     if n_slots > 0:
-        flags |= update_slots(structure, group, 0, n_slots, model, state, change, damping, tol)
+        flags |= update_slots(
+            structure, group, 0, n_slots, model, state, change[n_pairs:], damping, tol
+        )
     flags |= refresh(labels, structure, group.variables, 0, n_variables, model, state)
+    first, at = 0, 0
     for k in range(n_variables):
         i = group.variables[k]
-        offset = structure.unary_offsets[i]
+        end = first + by_variable.pair_offsets[i + 1] - by_variable.pair_offsets[i]
+        stop = at + by_variable.slot_offsets[i + 1] - by_variable.slot_offsets[i]
         moved = 0.0
-        for y in range(structure.cardinalities[i]):
-            value = state.log_belief[offset + y]
-            if value != before[k * width + y]:
-                moved = max(moved, abs(value - before[k * width + y]))
+        for pair in range(first, end):
+            moved += load(change, pair)
+        for index in range(at, stop):
+            moved += change[n_pairs + index]
         # a label just excluded moves infinitely far; keep sums of pending changes finite
-        moved = min(moved, 1e100)
-        for position in range(
-            structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
-        ):
-            factor = structure.slot_factors[structure.variable_slots[position]]
+        moved = min(moved / model.variable_total[i], 1e100)
+        for pair in range(first, end):
+            entry = 2 * load(group.pair_source, pair)
+            store(waiting, entry, load(waiting, entry) + moved)
+        for index in range(at, stop):
+            factor = structure.slot_factors[group.slots[index]]
             for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
                 other = structure.slot_variables[slot]
                 if other != i:
-                    pending[other] += moved
+                    waiting[2 * structure.unary_offsets[other]] += moved
+        first, at = end, stop
     group.pair_offsets[1] = group.slot_offsets[1] = group.variable_offsets[1] = 0
     return flags
 
@@ -132,55 +148,63 @@ def run_residual(
     by_variable: Any,
     model: Any,
     state: Any,
-    pending: FloatArray,
+    waiting: FloatArray,
     damping: float,
     tol: float,
     max_messages: int,
 ) -> tuple[int, int]:
     """Update by pending change until none exceeds ``tol``; number of messages and flags.
 
-    ``by_variable`` is a plan with one level for each variable, in index order.  Passes alternate
-    between both directions.  Stops early after about ``max_messages`` messages.
+    ``by_variable`` is a plan with one level for each variable, in index order.  ``waiting`` holds,
+    at twice the first unary entry of a variable (the name that plans use for it), its pending
+    change and, beside it, the number of the last group that blocked it.  Passes alternate between
+    both directions.  Stops early after about ``max_messages`` messages.
     """
     n_variables = len(structure.cardinalities)
-    width, capacity = 1, 4 * GROUP
+    capacity = 4 * GROUP
     threshold = tol
     for i in range(n_variables):
-        width = max(width, structure.cardinalities[i])
         degree = structure.variable_slot_offsets[i + 1] - structure.variable_slot_offsets[i]
         capacity = max(capacity, degree)
-        threshold = max(threshold, LOWERING * pending[i])
+        threshold = max(threshold, LOWERING * waiting[2 * structure.unary_offsets[i]])
+        waiting[2 * structure.unary_offsets[i] + 1] = 0.0
     group = empty_group(capacity)
     change = np.empty(capacity)
-    before = np.empty(GROUP * width)
+    stamp = 1.0
     flags = 0
     n_messages = 0
     forward = True
     while n_messages < max_messages and flags & CONTRADICTION == 0:
-        n_updated = 0
+        n_above = 0
         largest = 0.0
         for index in range(n_variables):
             i = index if forward else n_variables - 1 - index
-            if pending[i] > threshold:
-                degree = structure.variable_slot_offsets[i + 1] - structure.variable_slot_offsets[i]
-                waiting = group.pair_offsets[1] + group.slot_offsets[1]
-                if group.variable_offsets[1] == GROUP or waiting + degree > capacity:
-                    flags |= update_group(
-                        labels, structure, model, state, group, change, before, pending,
-                        damping, tol,
-                    )  # fmt: skip
-                pending[i] = 0.0
-                add_to_group(by_variable, i, group)
-                n_messages += degree
-                n_updated += 1
-            else:
-                largest = max(largest, pending[i])
+            entry = 2 * load(structure.unary_offsets, i)
+            pending = load(waiting, entry)
+            if pending <= threshold:
+                largest = max(largest, pending)
+                continue
+            n_above += 1
+            if load(waiting, entry + 1) == stamp:
+                continue  # in the next pass
+            degree = structure.variable_slot_offsets[i + 1] - structure.variable_slot_offsets[i]
+            n_waiting = group.pair_offsets[1] + group.slot_offsets[1]
+            if group.variable_offsets[1] == GROUP or n_waiting + degree > capacity:
+                flags |= update_group(
+                    labels, structure, by_variable, model, state, group, change, waiting,
+                    damping, tol,
+                )  # fmt: skip
+                stamp += 1.0
+            store(waiting, entry, 0.0)
+            add_to_group(structure, by_variable, i, group, waiting, stamp)
+            n_messages += degree
         flags |= update_group(
-            labels, structure, model, state, group, change, before, pending, damping, tol
+            labels, structure, by_variable, model, state, group, change, waiting, damping, tol
         )
+        stamp += 1.0
         forward = not forward
-        if n_updated == 0 and threshold <= tol:
+        if n_above == 0 and threshold <= tol:
             break
-        if n_updated < FEW * n_variables or n_updated == 0:
+        if n_above < FEW * n_variables or n_above == 0:
             threshold = max(tol, min(LOWERING * largest, LOWERING * threshold))
     return n_messages, flags

@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
-from numba.core import types
+from numba import njit, types
 from numba.extending import intrinsic
 
 #: Flags that allow reassociation and fused multiply-add but keep infinities and NaN meaningful.

@@ -116,3 +116,44 @@ def variable_levels(structure: Any, order: IntArray) -> IntArray:
         levels[index] = level
         last[i] = level
     return levels
+
+
+@njit(cache=True, nogil=True)
+def counting_order(keys: IntArray, n_keys: int) -> IntArray:
+    """Stable order of small non-negative integers, in linear time."""
+    starts = np.zeros(n_keys + 1, dtype=np.int32)
+    for key in keys:
+        starts[key + 1] += 1
+    for key in range(n_keys):
+        starts[key + 1] += starts[key]
+    order = np.empty(len(keys), dtype=np.int32)
+    for index in range(len(keys)):
+        order[starts[keys[index]]] = index
+        starts[keys[index]] += 1
+    return order
+
+
+@njit(cache=True, nogil=True)
+def slots_by_variable(
+    n_variables: int, scope_offsets: IntArray, slot_variables: IntArray
+) -> tuple[IntArray, IntArray]:
+    """For each variable its slots in factors of arity two or more: offsets and list."""
+    offsets = np.zeros(n_variables + 1, dtype=np.int32)
+    n_factors = len(scope_offsets) - 1
+    for factor in range(n_factors):
+        begin, end = scope_offsets[factor], scope_offsets[factor + 1]
+        if end - begin >= 2:
+            for slot in range(begin, end):
+                offsets[slot_variables[slot] + 1] += 1
+    for i in range(n_variables):
+        offsets[i + 1] += offsets[i]
+    filled = offsets[:-1].copy()
+    slots = np.empty(offsets[n_variables], dtype=np.int32)
+    for factor in range(n_factors):
+        begin, end = scope_offsets[factor], scope_offsets[factor + 1]
+        if end - begin >= 2:
+            for slot in range(begin, end):
+                i = slot_variables[slot]
+                slots[filled[i]] = slot
+                filled[i] += 1
+    return offsets, slots

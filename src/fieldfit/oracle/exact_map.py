@@ -21,7 +21,7 @@ from fieldfit.core.potentials import Potentials, observed_labels
 from fieldfit.core.result import MapResult
 from fieldfit.inference.elimination import Budget, find_plan, fixed_labels
 from fieldfit.inference.exact import log_tables, total_shift
-from fieldfit.kernels.tables import pass_upward, trace_back
+from fieldfit.kernels.clique_tree import pass_upward, trace_back
 
 __all__ = ["ExactMap"]
 

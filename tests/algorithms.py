@@ -1,0 +1,133 @@
+"""The registry of algorithms: one line each, with what each one promises.
+
+A new inference or MAP search is one line here; the laws of `test_laws.py` then hold it to its
+promises on every problem of `problems.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import fieldfit as ff
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """An inference and its promises.
+
+    ``exact``: "everywhere", "acyclic" or "never".  ``bound``: what its value is, whatever the graph
+    ("upper", "lower" or ``None``).  ``unique``: on which graphs the answer is a property of the
+    model alone, so that neither the schedule nor the names of variables and labels matter
+    ("everywhere", "pairwise", "acyclic" or "never").  ``consistent``: factor beliefs have the unary
+    beliefs as their margins.  ``entropy``: whose surrogate is maximised.  ``sampled``: the answer
+    is random, and laws about numbers hold only for what is proved.
+    """
+
+    name: str
+    solver: Any
+    exact: str
+    bound: str | None
+    unique: str
+    consistent: bool = True
+    entropy: ff.Entropy | None = None
+    sampled: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def run(self, problem, **options):
+        return self.solver.run(problem.graph, problem.potentials, problem.observed, **options)
+
+    def is_exact_on(self, problem) -> bool:
+        return self.exact == "everywhere" or (self.exact == "acyclic" and problem.is_acyclic)
+
+    def is_unique_on(self, problem) -> bool:
+        """Weights of tree-reweighting depend on an arbitrary order where arities exceed two."""
+        if problem.is_acyclic and self.exact != "never":
+            return True
+        return self.unique == "everywhere" or (
+            self.unique == "pairwise" and problem.max_arity <= 2
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MapAlgorithm:
+    """A MAP search; ``optimal``: "everywhere" or "acyclic"."""
+
+    name: str
+    solver: Any
+    optimal: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def run(self, problem):
+        return self.solver.run(problem.graph, problem.potentials, problem.observed)
+
+
+SCHEDULES = ("flooding", "sequential", "tree", "residual")
+
+
+def _sum_product(name, entropy, exact, bound, unique):
+    # a tight tolerance: a residual is not yet a distance, and laws compare distances to 1e-6
+    return tuple(
+        Algorithm(
+            f"{name}, {schedule}",
+            ff.SumProduct(entropy=entropy, schedule=schedule, tol=1e-10, max_iter=20_000),
+            exact=exact,
+            bound=bound,
+            unique=unique,
+            entropy=entropy,
+        )
+        for schedule in SCHEDULES
+    )
+
+
+SUM_PRODUCT = (
+    *_sum_product("Bethe", ff.Bethe(), "acyclic", None, "acyclic"),
+    *_sum_product("TreeReweighted", ff.TreeReweighted(), "acyclic", "upper", "pairwise"),
+    *_sum_product("Convex", ff.Convex(), "never", "upper", "everywhere"),
+    *_sum_product("Convex without variables", ff.Convex(unary=0.0), "never", "upper", "everywhere"),
+    *_sum_product("Convex at half weight", ff.Convex(0.5, 0.5), "never", "upper", "everywhere"),
+)
+
+INFERENCES = (
+    Algorithm("BruteForce", ff.BruteForce(), "everywhere", None, "everywhere"),
+    Algorithm("Exact", ff.Exact(), "everywhere", None, "everywhere"),
+    *SUM_PRODUCT,
+    Algorithm("MeanField", ff.MeanField(tol=1e-10, max_iter=20_000), "never", "lower", "never"),
+    Algorithm(
+        "MeanField in parallel",
+        ff.MeanField(update="parallel", damping=0.5, tol=1e-10, max_iter=20_000),
+        "never",
+        "lower",
+        "never",
+    ),
+    Algorithm(
+        "Gibbs",
+        ff.Gibbs(n_sweeps=50, burn_in=5, random_state=0),
+        "never",
+        "lower",
+        "never",
+        consistent=False,
+        sampled=True,
+    ),
+)
+
+MAP_SEARCHES = (
+    MapAlgorithm("ExactMap", ff.ExactMap(), "everywhere"),
+    *(
+        MapAlgorithm(
+            f"MaxProduct with {type(entropy).__name__}, {schedule}",
+            ff.MaxProduct(entropy=entropy, schedule=schedule),
+            optimal,
+        )
+        for entropy, optimal in (
+            (ff.Bethe(), "acyclic"),
+            (ff.TreeReweighted(), "acyclic"),
+            (ff.Convex(), "never"),
+        )
+        for schedule in ("flooding", "sequential", "tree")
+    ),
+)

@@ -1,0 +1,1 @@
+"""Plain, slow NumPy twins of the package's algorithms, written from the formulas alone."""

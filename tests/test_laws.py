@@ -1,0 +1,425 @@
+"""Laws that every algorithm keeps on every problem: the product of the two registries."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from algorithms import INFERENCES, MAP_SEARCHES, SUM_PRODUCT
+from assertions import (
+    assert_bound,
+    assert_close,
+    assert_distributions,
+    assert_locally_consistent,
+    assert_no_nan,
+    assert_same_beliefs,
+    belief_distance,
+)
+from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, Problem
+from reference.sum_product import primal_value
+
+from fieldfit.core.batch import Batch
+from fieldfit.core.graph import FactorGraph
+from fieldfit.core.potentials import Beliefs, Potentials
+from fieldfit.errors import ZeroWeightError
+
+every_inference = pytest.mark.parametrize("algorithm", INFERENCES, ids=str)
+every_sum_product = pytest.mark.parametrize("algorithm", SUM_PRODUCT, ids=str)
+every_map_search = pytest.mark.parametrize("algorithm", MAP_SEARCHES, ids=str)
+every_problem = pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+ITERATIVE = [a for a in INFERENCES if a.exact != "everywhere" and not a.sampled]
+
+
+@cache
+def solve(algorithm, problem):
+    return algorithm.run(problem)
+
+
+# -- what is reported ---------------------------------------------------------------------
+
+
+@every_problem
+@every_inference
+def test_beliefs_are_distributions_and_nothing_is_nan(algorithm, problem):
+    result = solve(algorithm, problem)
+    assert_no_nan(result)
+    assert_distributions(result.beliefs)
+    assert result.status
+    assert result.method
+
+
+@every_problem
+@every_inference
+def test_impossible_configurations_have_no_belief(algorithm, problem):
+    result = solve(algorithm, problem)
+    assert np.all(result.beliefs.unary_values[np.isneginf(problem.potentials.unary_values)] == 0)
+    assert np.all(result.beliefs.factor_values[np.isneginf(problem.potentials.factor_values)] == 0)
+    for i, label in (problem.observed or {}).items():
+        assert result.beliefs.unary(i)[label] == pytest.approx(1.0, abs=1e-12)
+
+
+@every_problem
+@every_inference
+def test_factors_and_variables_agree_at_convergence(algorithm, problem):
+    result = solve(algorithm, problem)
+    if algorithm.consistent and result.converged:
+        assert_locally_consistent(result.beliefs, atol=1e-6)
+
+
+@every_problem
+@every_sum_product
+def test_sum_product_converges_on_these_problems(algorithm, problem):
+    """The other laws are empty where nothing converges."""
+    result = solve(algorithm, problem)
+    assert result.converged, result.status
+    assert result.residual <= algorithm.solver.tol
+    assert result.status.startswith("converged")
+
+
+# -- exactness and bounds -----------------------------------------------------------------
+
+
+@every_problem
+@every_inference
+def test_exact_where_it_is_promised(algorithm, problem):
+    result = solve(algorithm, problem)
+    if algorithm.is_exact_on(problem):
+        assert result.bound == "exact"
+        assert_same_beliefs(result.beliefs, problem.exact.beliefs, atol=1e-10)
+        assert_close(result.log_partition, problem.exact.log_partition, atol=1e-10)
+    elif result.bound == "exact":  # a claim beyond the promise must hold too
+        assert_close(result.log_partition, problem.exact.log_partition, atol=1e-9)
+
+
+@every_problem
+@every_inference
+def test_bounds_hold(algorithm, problem):
+    result = solve(algorithm, problem)
+    for kind in {algorithm.bound, result.bound} - {None}:
+        assert_bound(kind, result.log_partition, problem.exact.log_partition)
+    if algorithm.bound is not None and result.converged:
+        assert result.bound in (algorithm.bound, "exact")
+
+
+@every_problem
+@every_sum_product
+def test_value_is_the_surrogate_at_the_beliefs(algorithm, problem):
+    """The reported value is a dual one; at a fixed point it is ``<th, tau> + H_c(tau)``."""
+    result = solve(algorithm, problem)
+    counting = algorithm.entropy.counting_numbers(problem.graph)
+    value = primal_value(problem.graph, problem.potentials, counting, result.beliefs)
+    # beliefs are off by about tol; with potentials of size s the primal is off by s * tol
+    finite = problem.potentials.factor_values[np.isfinite(problem.potentials.factor_values)]
+    scale = 1.0 + np.abs(finite).max(initial=0.0)
+    assert_close(result.log_partition, value, atol=1e-7 * scale)
+
+
+@pytest.mark.parametrize("problem", [p for p in PROBLEMS if p.name != "huge range on a ring"], ids=str)
+@pytest.mark.parametrize("entropy", ["Bethe", "TreeReweighted", "Convex", "Convex without variables"])
+def test_all_schedules_reach_the_same_fixed_point(entropy, problem):
+    """The registry's loopy problems are weak enough for Bethe's fixed point to be unique too."""
+    results = [solve(a, problem) for a in SUM_PRODUCT if a.name.rsplit(",")[0] == entropy]
+    assert len(results) == 4
+    for other in results[1:]:
+        assert_same_beliefs(other.beliefs, results[0].beliefs, atol=1e-6)
+        assert_close(other.log_partition, results[0].log_partition, atol=1e-8, rtol=1e-12)
+
+
+# -- invariance ---------------------------------------------------------------------------
+
+
+def shifted(problem, constants_unary, constants_factor):
+    """Add a constant to every table."""
+    graph = problem.graph
+    unary = problem.potentials.unary_values + np.repeat(constants_unary, graph.cardinalities)
+    factor = problem.potentials.factor_values + np.repeat(
+        constants_factor, np.diff(graph.table_offsets)
+    )
+    return Problem("shifted", graph, Potentials.from_flat(graph, unary, factor), problem.observed)
+
+
+@every_problem
+@every_inference
+def test_a_constant_shifts_the_value_and_leaves_beliefs(algorithm, problem):
+    rng = np.random.default_rng(0)
+    unary = rng.normal(scale=5.0, size=problem.graph.n_variables)
+    factor = rng.normal(scale=5.0, size=problem.graph.n_factors)
+    result, other = solve(algorithm, problem), algorithm.run(shifted(problem, unary, factor))
+    # 1000 + 5 rounds at 1e-13, which potentials of that size pass on to beliefs
+    assert_same_beliefs(other.beliefs, result.beliefs, atol=1e-8)
+    assert_close(
+        other.log_partition - unary.sum() - factor.sum(), result.log_partition, atol=1e-8
+    )
+
+
+def relabelled(problem, rng):
+    """Rename variables and labels, reorder factors and the axes of their tables.
+
+    Returns the new problem and a function that takes its beliefs back to the old names.
+    """
+    graph = problem.graph
+    new_name = rng.permutation(graph.n_variables)
+    old_name = np.argsort(new_name)
+    labels = [rng.permutation(int(k)) for k in graph.cardinalities]  # new label y is old labels[y]
+    order = rng.permutation(graph.n_factors)
+    axes = [rng.permutation(len(graph.scope(a))) for a in range(graph.n_factors)]
+
+    def renamed(table, a):
+        scope = graph.scope(a)
+        return table[np.ix_(*(labels[i] for i in scope))].transpose(axes[a]) if scope else table
+
+    other = FactorGraph(
+        [int(graph.cardinalities[i]) for i in old_name],
+        [tuple(int(new_name[graph.scope(a)[p]]) for p in axes[a]) for a in order],
+    )
+    potentials = Potentials(
+        other,
+        [problem.potentials.unary(i)[labels[i]] for i in old_name],
+        [renamed(problem.potentials.factor(a), a) for a in order],
+    )
+    observed = problem.observed and {
+        int(new_name[i]): int(np.flatnonzero(labels[i] == y)[0])
+        for i, y in problem.observed.items()
+    }
+
+    def back(beliefs):
+        unary = [np.empty(int(k)) for k in graph.cardinalities]
+        factors = [np.empty(graph.table_shape(a)) for a in range(graph.n_factors)]
+        for i in range(graph.n_variables):
+            unary[i][labels[i]] = beliefs.unary(int(new_name[i]))
+        for position, a in enumerate(order):
+            table = beliefs.factor(position).transpose(np.argsort(axes[a]))
+            factors[a][np.ix_(*(labels[i] for i in graph.scope(a)))] = table
+        flat = [np.concatenate([np.zeros(0), *map(np.ravel, part)]) for part in (unary, factors)]
+        return Beliefs(graph, *flat)
+
+    return Problem("relabelled", other, potentials, observed), back
+
+
+@every_problem
+def test_relabelling_is_undone_by_its_inverse(problem):
+    """The helper itself: renamed potentials come back entry by entry, and scores are the same."""
+    other, back = relabelled(problem, np.random.default_rng(3))
+    restored = back(other.potentials)
+    np.testing.assert_array_equal(restored.unary_values, problem.potentials.unary_values)
+    np.testing.assert_array_equal(restored.factor_values, problem.potentials.factor_values)
+    assert other.best_score == pytest.approx(problem.best_score, abs=1e-9)
+
+
+@every_problem
+@every_inference
+def test_names_do_not_matter(algorithm, problem):
+    other, back = relabelled(problem, np.random.default_rng(1))
+    renamed = algorithm.run(other)
+    assert_distributions(renamed.beliefs)
+    if renamed.bound is not None:
+        assert_bound(renamed.bound, renamed.log_partition, problem.exact.log_partition)
+    if algorithm.is_unique_on(problem):
+        result = solve(algorithm, problem)
+        assert_same_beliefs(back(renamed.beliefs), result.beliefs, atol=1e-6)
+        assert_close(renamed.log_partition, result.log_partition, atol=1e-8, rtol=1e-12)
+
+
+@every_problem
+@every_inference
+def test_zero_potentials_give_uniform_beliefs(algorithm, problem):
+    graph = problem.graph
+    result = algorithm.solver.run(graph, Potentials(graph))
+    if not algorithm.sampled:
+        uniform_unary = np.repeat(1.0 / graph.cardinalities, graph.cardinalities)
+        sizes = np.diff(graph.table_offsets)
+        uniform = Beliefs(graph, uniform_unary, np.repeat(1.0 / sizes, sizes))
+        assert_same_beliefs(result.beliefs, uniform, atol=1e-12)
+    # at uniform beliefs H_c is sum of chat_i log K_i, which is log of the number of
+    # configurations whenever every variable counts once: exact, Bethe, tree-reweighted, product
+    total = np.ones(graph.n_variables)
+    if algorithm.entropy is not None:
+        total = algorithm.entropy.counting_numbers(graph).variable_total
+    expected = float(total @ np.log(graph.cardinalities))
+    if algorithm.sampled:
+        assert_bound("lower", result.log_partition, expected)
+    else:
+        assert_close(result.log_partition, expected, atol=1e-11)
+
+
+def clamped(problem):
+    """Evidence written into the unary potentials."""
+    unary = [problem.potentials.unary(i).copy() for i in range(problem.graph.n_variables)]
+    for i, label in (problem.observed or {}).items():
+        unary[i][np.arange(len(unary[i])) != label] = -np.inf
+    factors = [problem.potentials.factor(a) for a in range(problem.graph.n_factors)]
+    potentials = Potentials(problem.graph, unary, factors)
+    return Problem("clamped", problem.graph, potentials)
+
+
+@pytest.mark.parametrize("problem", [p for p in PROBLEMS if p.observed], ids=str)
+@every_inference
+def test_evidence_is_conditioning(algorithm, problem):
+    result, other = solve(algorithm, problem), algorithm.run(clamped(problem))
+    assert_same_beliefs(other.beliefs, result.beliefs, atol=1e-10)
+    assert_close(other.log_partition, result.log_partition, atol=1e-9)
+
+
+@every_problem
+@every_inference
+def test_any_variable_may_be_observed(algorithm, problem):
+    """Evidence on a possible label; the value is that of the conditioned model."""
+    graph = problem.graph
+    for i in range(0, graph.n_variables, 3):
+        label = int(problem.exact.beliefs.unary(i).argmax())
+        given = Problem("given", graph, problem.potentials, {**(problem.observed or {}), i: label})
+        result = algorithm.run(given)
+        assert_no_nan(result)
+        assert_distributions(result.beliefs)
+        expected = np.arange(graph.cardinalities[i]) == label
+        np.testing.assert_allclose(result.beliefs.unary(i), expected, rtol=0, atol=1e-12)
+        if result.bound is not None:
+            assert_bound(result.bound, result.log_partition, given.exact.log_partition)
+        if algorithm.is_exact_on(problem):
+            assert_same_beliefs(result.beliefs, given.exact.beliefs, atol=1e-10)
+
+
+def split_unary(problem):
+    """Move a share of every unary potential into a new factor of arity one."""
+    graph = problem.graph
+    scopes = [graph.scope(a) for a in range(graph.n_factors)]
+    other = FactorGraph(graph.cardinalities, scopes + [(i,) for i in range(graph.n_variables)])
+    unary = [problem.potentials.unary(i) for i in range(graph.n_variables)]
+    factors = [problem.potentials.factor(a) for a in range(graph.n_factors)]
+    potentials = Potentials(other, [0.25 * u for u in unary], factors + [0.75 * u for u in unary])
+    return Problem("split", other, potentials, problem.observed)
+
+
+@every_problem
+@every_inference
+def test_a_unary_potential_may_be_a_factor(algorithm, problem):
+    graph = problem.graph
+    result, other = solve(algorithm, problem), algorithm.run(split_unary(problem))
+    n_entries = len(result.beliefs.factor_values)
+    assert_distributions(other.beliefs)
+    if not algorithm.sampled:
+        same = Beliefs(graph, other.beliefs.unary_values, other.beliefs.factor_values[:n_entries])
+        assert_same_beliefs(same, result.beliefs, atol=1e-8)
+        np.testing.assert_allclose(
+            other.beliefs.factor_values[n_entries:], other.beliefs.unary_values, rtol=0, atol=1e-12
+        )
+        assert_close(other.log_partition, result.log_partition, atol=1e-8)
+
+
+# -- batches and warm starts --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ITERATIVE, ids=str)
+def test_a_batch_gives_each_example_its_own_result(algorithm):
+    """All problems at once; empty graphs, mixed label counts, zeros and huge ranges included."""
+    batch = Batch.of([p.graph for p in PROBLEMS])
+    observed = np.full(batch.graph.n_variables, -1)
+    for m, problem in enumerate(PROBLEMS):
+        for i, label in (problem.observed or {}).items():
+            observed[batch.variable_offsets[m] + i] = label
+    together = algorithm.solver.run_batch(
+        batch, batch.pack([p.potentials for p in PROBLEMS]), observed
+    )
+    assert_no_nan(together)
+    assert together.log_partition == pytest.approx(together.log_partitions.sum(), abs=1e-9)
+    for m, (problem, beliefs) in enumerate(zip(PROBLEMS, batch.split(together.beliefs), strict=True)):
+        alone = solve(algorithm, problem)
+        assert bool(together.converged_examples[m]) == alone.converged, problem
+        if not alone.converged:
+            continue
+        distance = belief_distance(beliefs, alone.beliefs)
+        assert distance <= 1e-6, f"{problem}: beliefs differ by {distance}"
+        assert_close(together.log_partitions[m], alone.log_partition, atol=1e-8, rtol=1e-12)
+
+
+@every_problem
+@pytest.mark.parametrize("algorithm", ITERATIVE, ids=str)
+def test_a_warm_start_from_the_solution_stays_there(algorithm, problem):
+    result = solve(algorithm, problem)
+    if not result.converged:
+        return
+    again = algorithm.run(problem, init=result)
+    assert again.converged
+    assert_same_beliefs(again.beliefs, result.beliefs, atol=1e-8)
+    assert_close(again.log_partition, result.log_partition, atol=1e-9, rtol=1e-12)
+    if not problem.has_zeros:  # messages forget exclusions, which take sweeps to come back
+        assert again.n_iter <= 2
+
+
+@every_sum_product
+def test_a_start_is_not_changed_by_the_run_that_uses_it(algorithm):
+    problem = PROBLEMS[11]
+    result = algorithm.run(problem)
+    before = result.state.message.copy(), result.beliefs.unary_values.copy()
+    algorithm.run(problem, init=result)
+    np.testing.assert_array_equal(result.state.message, before[0])
+    np.testing.assert_array_equal(result.beliefs.unary_values, before[1])
+
+
+# -- contradictions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", ZERO_WEIGHT, ids=str)
+@pytest.mark.parametrize("algorithm", INFERENCES + MAP_SEARCHES, ids=str)
+def test_a_model_without_weight_is_refused(algorithm, problem):
+    with pytest.raises(ZeroWeightError, match="weight"):
+        algorithm.run(problem)
+
+
+@pytest.mark.parametrize("problem", HIDDEN_ZERO_WEIGHT, ids=str)
+@every_inference
+def test_a_hidden_contradiction_is_refused_or_claims_nothing_false(algorithm, problem):
+    """No message vanishes on these; an upper bound above minus infinity is right."""
+    try:
+        result = algorithm.run(problem)
+    except ZeroWeightError:
+        return
+    assert algorithm in SUM_PRODUCT
+    assert_no_nan(result)
+    assert_distributions(result.beliefs)
+    assert result.bound in ("upper", None)
+
+
+@pytest.mark.parametrize("problem", HIDDEN_ZERO_WEIGHT, ids=str)
+@every_map_search
+def test_a_hidden_contradiction_is_never_called_optimal(algorithm, problem):
+    try:
+        result = algorithm.run(problem)
+    except ZeroWeightError:
+        return
+    assert result.score == -np.inf
+    assert not result.optimal
+    assert "hard constraint" in result.status
+
+
+# -- maximisation -------------------------------------------------------------------------
+
+
+@every_problem
+@every_map_search
+def test_map_search(algorithm, problem):
+    result = algorithm.run(problem)
+    best = problem.best_score
+    labels = result.labels
+    assert labels.shape == (problem.graph.n_variables,)
+    assert all(labels[i] == y for i, y in (problem.observed or {}).items())
+    assert result.score == problem.potentials.score(labels)
+    assert_bound("lower", result.score, best)
+    assert_bound("upper", result.upper_bound, best)
+    if algorithm.optimal == "everywhere" or (algorithm.optimal == "acyclic" and problem.is_acyclic):
+        assert result.optimal
+    if result.optimal:
+        assert_close(result.score, best, atol=1e-9, rtol=1e-9)
+    assert result.status
+
+
+@every_problem
+@every_map_search
+def test_map_search_on_other_names(algorithm, problem):
+    other, _ = relabelled(problem, np.random.default_rng(2))
+    result = algorithm.run(other)
+    assert result.score == other.potentials.score(result.labels)
+    assert_bound("upper", result.upper_bound, problem.best_score)
+    if result.optimal:
+        assert_close(result.score, problem.best_score, atol=1e-9, rtol=1e-9)
