@@ -51,6 +51,12 @@ class Problem:
         )
 
     @cached_property
+    def scale(self) -> float:
+        """One more than the largest finite log-potential."""
+        values = np.concatenate([self.potentials.unary_values, self.potentials.factor_values])
+        return 1.0 + float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+    @cached_property
     def max_arity(self) -> int:
         return int(self.graph.arities.max(initial=0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -110,9 +111,7 @@ def test_value_is_the_surrogate_at_the_beliefs(algorithm, problem):
     counting = algorithm.entropy.counting_numbers(problem.graph)
     value = primal_value(problem.graph, problem.potentials, counting, result.beliefs)
     # beliefs are off by about tol; with potentials of size s the primal is off by s * tol
-    finite = problem.potentials.factor_values[np.isfinite(problem.potentials.factor_values)]
-    scale = 1.0 + np.abs(finite).max(initial=0.0)
-    assert_close(result.log_partition, value, atol=1e-7 * scale)
+    assert_close(result.log_partition, value, atol=1e-8 * problem.scale)
 
 
 @pytest.mark.parametrize("problem", [p for p in PROBLEMS if p.name != "huge range on a ring"], ids=str)
@@ -325,12 +324,26 @@ def test_a_batch_gives_each_example_its_own_result(algorithm):
     assert together.log_partition == pytest.approx(together.log_partitions.sum(), abs=1e-9)
     for m, (problem, beliefs) in enumerate(zip(PROBLEMS, batch.split(together.beliefs), strict=True)):
         alone = solve(algorithm, problem)
-        assert bool(together.converged_examples[m]) == alone.converged, problem
-        if not alone.converged:
+        assert together.converged_examples[m] or not alone.converged, problem
+        if algorithm.bound is not None:
+            assert_bound(algorithm.bound, together.log_partitions[m], problem.exact.log_partition)
+        # mean field may leave a saddle point of the forbidden mass in either direction
+        is_free = algorithm.entropy is None and problem.has_zeros
+        if is_free or not alone.converged:
             continue
         distance = belief_distance(beliefs, alone.beliefs)
         assert distance <= 1e-6, f"{problem}: beliefs differ by {distance}"
-        assert_close(together.log_partitions[m], alone.log_partition, atol=1e-8, rtol=1e-12)
+        atol = 1e-9 * value_scale(algorithm, problem)
+        assert_close(together.log_partitions[m], alone.log_partition, atol=atol, rtol=1e-12)
+
+
+def value_scale(algorithm, problem):
+    """How steep the value is at the answer.
+
+    Sum-product reports a value that is flat there; mean field's optimum may be a corner of the
+    simplex, where the value is as steep as the potentials.
+    """
+    return problem.scale if algorithm.entropy is None else 1.0
 
 
 @every_problem
@@ -339,10 +352,13 @@ def test_a_warm_start_from_the_solution_stays_there(algorithm, problem):
     result = solve(algorithm, problem)
     if not result.converged:
         return
-    again = algorithm.run(problem, init=result)
+    # with the same tolerance another order of updates may find a change just above it
+    looser = replace(algorithm.solver, tol=10.0 * algorithm.solver.tol)
+    again = looser.run(problem.graph, problem.potentials, problem.observed, init=result)
     assert again.converged
     assert_same_beliefs(again.beliefs, result.beliefs, atol=1e-8)
-    assert_close(again.log_partition, result.log_partition, atol=1e-9, rtol=1e-12)
+    atol = 1e-9 * value_scale(algorithm, problem)
+    assert_close(again.log_partition, result.log_partition, atol=atol, rtol=1e-12)
     if not problem.has_zeros:  # messages forget exclusions, which take sweeps to come back
         assert again.n_iter <= 2
 

@@ -22,43 +22,53 @@ __all__ = ["Series", "line_chart", "page", "picture", "png_bytes", "text"]
 #: Of a chart in its own units; the browser scales it.
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 46
+#: Lines with more points than this are drawn without dots, which would hide them.
+MAX_DOTS = 40
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #5a6472; --line: #d7dce2; --card: #ffffff;
-  --page: #f5f6f8; --accent: #2563eb; --code: #f0f2f5; }
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #5a6472; --line: #d7dce2;
+  --card: #ffffff; --page: #f5f6f8; --code: #f0f2f5; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa4b2; --line: #333b46;
-  --card: #1b2027; --page: #12161b; --accent: #7aa7ff; --code: #242b34; } }
+  --card: #1b2027; --page: #12161b; --code: #242b34; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 64px; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.02em; }
-h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; letter-spacing: -.01em; }
-p { margin: .4rem 0 .9rem; max-width: 46rem; } .soft, figcaption { color: var(--soft); }
-.row { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); }
-.wide { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
-figure, .card { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-  padding: 12px; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; letter-spacing: -.01em; }
+p { margin: .6rem 0 .9rem; max-width: 52rem; }
+.soft, figcaption { color: var(--soft); }
+.row, .wide { display: grid; gap: 16px; }
+.row { grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
+.wide { grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
+figure, .card { margin: 0; padding: 12px; background: var(--card);
+  border: 1px solid var(--line); border-radius: 10px; }
 figure img { width: 100%; display: block; border-radius: 4px; image-rendering: pixelated; }
 figcaption { font-size: .85rem; line-height: 1.4; margin-top: 8px; }
-figcaption b { color: var(--ink); display: block; font-size: .95rem; }
+figcaption b { color: var(--ink); display: flex; justify-content: space-between;
+  font-size: .95rem; }
+figcaption span { color: var(--soft); font-weight: 400; white-space: nowrap; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 6px; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .95rem; }
-th, td { padding: 7px 12px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child, td.words { text-align: left; } tr:last-child td { border-bottom: 0; }
+table { border-collapse: collapse; width: 100%; font-size: .95rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: 7px 12px; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child, td.words { text-align: left; }
+tr:last-child td { border-bottom: 0; }
 th { color: var(--soft); font-weight: 600; font-size: .85rem; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
-.grid { stroke: var(--line); } .axis { stroke: var(--soft); }
-.legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: .85rem; color: var(--soft);
-  margin: 0 0 6px; padding: 0; list-style: none; }
-.legend i { display: inline-block; width: 18px; height: 3px; border-radius: 2px; margin-right: 6px;
-  vertical-align: middle; }
-pre { background: var(--code); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px;
-  overflow-x: auto; font: .85rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
-code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; font-size: .9em; }
-.chip { display: inline-block; width: .8em; height: .8em; border-radius: 2px; vertical-align: -.05em; }
+.grid { stroke: var(--line); }
+.axis { stroke: var(--soft); }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 14px; margin: 0 0 6px; padding: 0;
+  list-style: none; font-size: .85rem; color: var(--soft); }
+.legend i { display: inline-block; width: 18px; height: 3px; border-radius: 2px;
+  margin-right: 6px; vertical-align: middle; }
+pre, code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
+pre { background: var(--code); border: 1px solid var(--line); border-radius: 10px;
+  padding: 14px 16px; overflow-x: auto; font-size: .85rem; line-height: 1.5; }
+.chip { display: inline-block; width: .8em; height: .8em; border-radius: 2px; }
 footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
 """
 
@@ -120,45 +130,42 @@ class Series:
 
 def line_chart(series: Sequence[Series], x_label: str, y_label: str, log_y: bool = False) -> str:
     """A legend and an SVG line chart; on a logarithmic axis points at or below 0 are left out."""
-    lines = [
-        Series(s.name, s.color, [(x, y) for x, y in s.points if math.isfinite(y) and _fits(y, log_y)])
-        for s in series
-    ]
+    lines = [Series(s.name, s.color, _heights(s.points, log_y)) for s in series]
     points = [point for line in lines for point in line.points]
     if not points:
         return '<p class="soft">nothing to draw</p>'
     x_ticks = _ticks(0.0, max(x for x, _ in points))
-    heights = [math.log10(y) if log_y else y for _, y in points]
+    heights = [height for _, height in points]
     y_ticks = _ticks(min(heights), max(heights), whole=log_y)
     x_scale = (WIDTH - LEFT - RIGHT) / (x_ticks[-1] - x_ticks[0])
     y_scale = (HEIGHT - TOP - BOTTOM) / (y_ticks[-1] - y_ticks[0])
 
-    def place(x: float, height: float) -> tuple[float, float]:
-        return LEFT + (x - x_ticks[0]) * x_scale, HEIGHT - BOTTOM - (height - y_ticks[0]) * y_scale
+    def across(x: float) -> float:
+        return LEFT + (x - x_ticks[0]) * x_scale
+
+    def down(height: float) -> float:
+        return HEIGHT - BOTTOM - (height - y_ticks[0]) * y_scale
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(y_label)}">']
     for tick in y_ticks:
-        _, y = place(0.0, tick)
+        y = down(tick)
         kind = "axis" if tick == 0 and not log_y else "grid"
-        parts.append(f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        name = _power(tick) if log_y else f"{tick:g}"
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{name}</text>')
-    for tick in x_ticks:
-        x, _ = place(tick, y_ticks[0])
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{tick:g}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{text(x_label)}</text>')
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    parts.append(
-        f'<text transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{text(y_label)}</text>'
-    )
+        ends = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
+        parts.append(f'<line class="{kind}" {ends}/>')
+        parts.append(_label(LEFT - 8, y + 4, _power(tick) if log_y else f"{tick:g}", "end"))
+    parts += [_label(across(tick), HEIGHT - BOTTOM + 18, f"{tick:g}") for tick in x_ticks]
+    parts.append(_label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, text(x_label)))
+    turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2:g}) rotate(-90)"
+    parts.append(f'<g transform="{turned}">{_label(0, 0, text(y_label))}</g>')
     for line in lines:
-        places = [place(x, math.log10(y) if log_y else y) for x, y in line.points]
+        places = [(across(x), down(height)) for x, height in line.points]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{line.color}" stroke-width="2" '
             'stroke-linejoin="round" stroke-linecap="round"/>'
         )
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{line.color}"/>' for x, y in places]
+        for x, y in places if len(places) <= MAX_DOTS else ():
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{line.color}"/>')
     parts.append("</svg>")
     legend = "".join(
         f'<li><i style="background:{line.color}"></i>{text(line.name)}</li>' for line in lines
@@ -166,8 +173,14 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, log_y: bool
     return f'<ul class="legend">{legend}</ul>' + "\n".join(parts)
 
 
-def _fits(value: float, log_y: bool) -> bool:
-    return value > 0.0 or not log_y
+def _heights(points: Sequence[tuple[float, float]], log_y: bool) -> list[tuple[float, float]]:
+    """Points that can be drawn, on the scale of the axis."""
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    return [(x, math.log10(y)) for x, y in finite if y > 0.0] if log_y else finite
+
+
+def _label(x: float, y: float, content: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{content}</text>'
 
 
 def _power(exponent: float) -> str:

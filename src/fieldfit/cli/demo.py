@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -168,7 +169,7 @@ def _text_table(report: Report) -> str:
     ]
     for outcome in report.outcomes:
         value = outcome.log_partition
-        written = "-" if value != value else f"{value:.1f}"
+        written = "-" if _is_nan(outcome) else f"{value:.1f}"
         lines.append(
             f"{outcome.name:<20}{problem.n_wrong(outcome.ink):>13}"
             f"{problem.log_loss(outcome.ink):>10.4f}{outcome.seconds:>10.3f}"
@@ -187,7 +188,7 @@ def _fields(args: argparse.Namespace, report: Report, path: str) -> dict[str, An
             "seconds": outcome.seconds,
             "converged": outcome.converged,
             "n_iter": outcome.n_iter,
-            "log_partition": None if outcome.bound is None and _is_nan(outcome) else outcome.log_partition,
+            "log_partition": None if _is_nan(outcome) else outcome.log_partition,
             "bound": outcome.bound,
             "status": outcome.status,
         }
@@ -213,7 +214,7 @@ def _fields(args: argparse.Namespace, report: Report, path: str) -> dict[str, An
 
 
 def _is_nan(outcome: Outcome) -> bool:
-    return outcome.log_partition != outcome.log_partition
+    return math.isnan(outcome.log_partition)
 
 
 def _integer(low: int, high: int | None) -> Callable[[str], int]:

@@ -82,9 +82,7 @@ def _timed(
 def _independent(problem: Restoration, seed: int) -> Outcome:
     # without coupling the model has no edges that matter: its own log Z is exact, but it is
     # that of another model, so it says nothing about the coupled one
-    alone = _timed(
-        "independent pixels", problem.with_coupling(0.0), SumProduct().run, traced=False
-    )
+    alone = _timed("independent pixels", problem.with_coupling(0.0), SumProduct().run, traced=False)
     return replace(alone, log_partition=float("nan"), bound=None)
 
 

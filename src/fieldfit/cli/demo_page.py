@@ -21,12 +21,12 @@ import numpy as np
 import fieldfit as ff
 
 clean = np.zeros((40, 60), dtype=int)
-clean[10:30, 15:45] = 1                                   # a box, label 1, on background 0
+clean[10:30, 15:45] = 1                                      # a box of label 1 on label 0
 noisy = clean + np.random.default_rng(0).normal(scale=0.8, size=clean.shape)
 
-graph = ff.FactorGraph.grid(40, 60, n_labels=2)           # structure: pixels and their neighbours
-unary = -0.5 * ((noisy.reshape(-1, 1) - [0, 1]) / 0.8) ** 2          # log p(pixel | label)
-agree = np.broadcast_to(np.eye(2), (graph.n_factors, 2, 2))          # neighbours like to agree
+graph = ff.FactorGraph.grid(40, 60, n_labels=2)              # pixels and their neighbours
+unary = -0.5 * ((noisy.reshape(-1, 1) - [0, 1]) / 0.8) ** 2  # log p(pixel | label)
+agree = np.broadcast_to(np.eye(2), (graph.n_factors, 2, 2))  # neighbours like to agree
 result = ff.SumProduct().run(graph, ff.Potentials(graph, unary, agree))
 
 restored = result.beliefs.argmax().reshape(clean.shape)
@@ -67,60 +67,65 @@ def demo_page(report: Report) -> str:
     """The whole page as HTML."""
     problem, study = report.problem, report.study
     height, width = problem.clean.shape
-    n_patch = study.patch.clean.shape
+    patch_height, patch_width = study.patch.clean.shape
+    command = f"fieldfit demo --size {height} --seed {report.seed}"
+    cards = [_input_card(problem), *(_method_card(problem, o) for o in report.outcomes)]
     body = f"""
 <h1>Restoring a noisy picture with a random field</h1>
-<p class="soft">{width} × {height} pixels, each with a hidden label (paper or ink) and Gaussian noise of
-standard deviation {NOISE:g}. Neighbouring pixels are given a log-potential of {problem.coupling:g} for agreeing.
-What is computed is the probability of ink at every pixel, given the whole noisy picture.</p>
+<p class="soft">{width} &times; {height} pixels, each with a hidden label (paper or ink), seen
+through Gaussian noise of standard deviation {NOISE:g}. Two neighbours that agree get a
+log-potential of {problem.coupling:g}. What is computed is the probability of ink at every pixel,
+given the whole noisy picture.</p>
 <div class="row">
-{_figure(picture(_grey(problem.noisy, -1.0, 2.0), "noisy picture"), "What was seen", "the input")}
-{_figure(picture(_grey(problem.clean, 0.0, 1.0), "clean picture"), "What was there", "only used to count mistakes")}
+{"".join(cards)}
 </div>
-<h2>What each method makes of it</h2>
-<p class="soft">Left: probability of ink. Right: the more probable label, with mistakes marked
+<p class="soft">Of each method: left the probability of ink, right the more probable label, with
+mistakes marked
 (<span class="chip" style="background:{_css(INVENTED)}"></span> ink that is not there,
 <span class="chip" style="background:{_css(LOST)}"></span> ink that was missed).</p>
-<div class="row" style="grid-template-columns:repeat(auto-fit,minmax(300px,1fr))">
-{"".join(_method_card(problem, outcome) for outcome in report.outcomes)}
-</div>
 <h2>In numbers</h2>
 <div class="card scroll">{_table(problem, report.outcomes)}</div>
-<p class="soft">Log-loss is the mean of −log p(true label): {math.log(2):.3f} is knowing nothing, lower is
-better, and being sure and wrong costs most. All methods were given the same coupling by hand; with another
-one the ranking changes, which is why couplings should be learned together with the method that will use
-them. Compilation, once for each machine, is not counted in the seconds.</p>
+<p class="soft">Log-loss is the mean of &minus;log p(true label): {math.log(2):.3f} is knowing
+nothing, less is better, and being sure and wrong costs most. All methods were given the same
+coupling by hand; with another one the ranking changes, which is why a coupling should be learned
+with the method that will use it. The seconds leave out compilation, once for each machine.</p>
 <h2>Does it converge, and what does it prove?</h2>
 <div class="wide">
 <div class="card"><b>Largest change in a sweep</b>{_convergence(report.outcomes)}</div>
-<div class="card"><b>Error of log Z per pixel, against exact</b>{_bounds(study)}</div>
+<div class="card"><b>Error of log Z per pixel</b>{_bounds(study)}</div>
 </div>
-<p class="soft">Right: on a patch of {n_patch[1]} × {n_patch[0]} pixels, where exact inference is possible, mean
-field never exceeds the exact log Z and tree-reweighted propagation never falls below it. Belief
-propagation is often closest, and proves nothing.</p>
+<p class="soft">Right: on a patch of {patch_width} &times; {patch_height} pixels, where exact
+inference is cheap, mean field never exceeds the exact log Z and tree-reweighted propagation never
+falls below it. Belief propagation is often closer, and proves nothing.</p>
 <h2>The same in a few lines</h2>
 <pre>{text(FIRST_PROGRAM)}</pre>
-<footer>fieldfit {text(report.version)} · <code>fieldfit demo --size {height} --seed {report.seed}</code> ·
-this page is one file and needs no network</footer>
+<footer>fieldfit {text(report.version)}, <code>{text(command)}</code>. This page is one file and
+needs no network.</footer>
 """
     return page("fieldfit demo", body)
 
 
-def _figure(content: str, title: str, words: str) -> str:
-    return f"<figure>{content}<figcaption><b>{text(title)}</b>{text(words)}</figcaption></figure>"
+def _input_card(problem: Restoration) -> str:
+    seen = picture(_grey(problem.noisy, -1.0, 2.0), "noisy picture")
+    truth = picture(_grey(problem.clean, 0.0, 1.0), "clean picture")
+    words = "Left the input, right the picture that it came from, used only to count mistakes."
+    return _figure(seen + truth, "what was seen, what was there", "", words)
 
 
 def _method_card(problem: Restoration, outcome: Outcome) -> str:
-    maps = (
-        picture(_grey(outcome.ink, 0.0, 1.0), f"probability of ink by {outcome.name}")
-        + picture(_mistakes(problem, outcome.ink), f"labels by {outcome.name}, mistakes marked")
-    )  # fmt: skip
-    wrong = problem.n_wrong(outcome.ink)
-    share = 100.0 * wrong / problem.clean.size
+    ink = picture(_grey(outcome.ink, 0.0, 1.0), f"probability of ink by {outcome.name}")
+    labels = picture(_mistakes(problem, outcome.ink), f"labels by {outcome.name}, mistakes marked")
+    share = f"{100.0 * problem.n_wrong(outcome.ink) / problem.clean.size:.1f} % wrong"
     sentences = {method.name: method.sentence for method in METHODS}
     words = sentences.get(outcome.name, "The truth about this model, by a clique tree.")
-    title = f"{outcome.name}: {wrong} wrong ({share:.1f} %)"
-    return _figure(f'<div class="pair">{maps}</div>', title, words)
+    return _figure(ink + labels, outcome.name, share, words)
+
+
+def _figure(pictures: str, title: str, figure: str, words: str) -> str:
+    return (
+        f'<figure><div class="pair">{pictures}</div><figcaption><b>{text(title)}'
+        f"<span>{text(figure)}</span></b>{text(words)}</figcaption></figure>"
+    )
 
 
 def _table(problem: Restoration, outcomes: Sequence[Outcome]) -> str:
@@ -133,7 +138,7 @@ def _table(problem: Restoration, outcomes: Sequence[Outcome]) -> str:
             f"<td>{problem.log_loss(outcome.ink):.4f}</td>",
             f"<td>{outcome.seconds:.3f}</td>",
             f"<td>{'yes' if outcome.converged else 'no'}</td>",
-            f"<td>{'–' if math.isnan(value) else f'{value:.1f}'}</td>",
+            f"<td>{'&ndash;' if math.isnan(value) else f'{value:.1f}'}</td>",
             f'<td class="words">{bound_words(outcome)}</td>',
         ]
         rows.append(f'<tr title="{text(outcome.status)}">{"".join(cells)}</tr>')

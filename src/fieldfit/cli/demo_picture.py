@@ -90,14 +90,16 @@ class Restoration:
 
     def model(self) -> tuple[FactorGraph, Potentials]:
         """The posterior of the labels."""
-        graph = FactorGraph.grid(*self.clean.shape, n_labels=2)
+        height, width = self.clean.shape
+        graph = FactorGraph.grid(height, width, n_labels=2)
         unary = self.log_likelihood().reshape(-1, 2)
         table = self.coupling * np.eye(2)
         return graph, Potentials(graph, unary, np.broadcast_to(table, (graph.n_factors, 2, 2)))
 
     def log_likelihood(self) -> FloatArray:
         """``th_i``, shape (height, width, 2)."""
-        return -0.5 * ((self.noisy[:, :, None] - np.array([0.0, 1.0])) / NOISE) ** 2
+        deviations: FloatArray = self.noisy[:, :, None] - np.array([0.0, 1.0])
+        return -0.5 * (deviations / NOISE) ** 2
 
     def n_wrong(self, ink: FloatArray) -> int:
         """Pixels whose more probable label is wrong, given the probability of ink."""

@@ -1,9 +1,9 @@
 """Plans for exact inference: an elimination order, its clique tree, and what they cost.
 
-Memory is known before anything large is allocated.  With ``|S_c|`` the number of configurations of
-the separator between clique ``c`` and its parent, a run keeps ``sum_c |S_c|`` message entries, and on
-the way down the marginals of the separators around one clique.  Cluster tables are never stored
-(see `fieldfit.kernels.tables`), so their size ``sum_c |C_c|`` is a matter of time alone.
+Memory is known before anything large is allocated.  With ``|S_c|`` the number of configurations
+of the separator between clique ``c`` and its parent, a run keeps ``sum_c |S_c|`` message entries,
+and on the way down the marginals of the separators around one clique.  Cluster tables are never
+stored (see `fieldfit.kernels.tables`), so their size ``sum_c |C_c|`` is a matter of time alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from fieldfit.core.graph import FactorGraph
 from fieldfit.errors import TooLargeError
-from fieldfit.kernels.elimination import (
-    COMPLETE,
-    Elimination,
-    free_neighbors,
-    greedy_order,
-    merge_buckets,
-)
+from fieldfit.kernels.cliques import merge_buckets
+from fieldfit.kernels.elimination import COMPLETE, Elimination, free_neighbors, greedy_order
 from fieldfit.kernels.tables import (
     BLOCK_ENTRIES,
     COPY_ENTRIES,
@@ -121,10 +116,10 @@ class Search:
             return self.plan
         at_least = "at least " if self.is_lower_bound else ""
         raise TooLargeError(
-            f"{method} needs {at_least}{self.memory / 1e9:.3g} GB and {self.n_operations:.3g} "
-            f"operations with the best elimination order found (width {self.width}), the limits "
-            f"are max_memory {budget.max_memory / 1e9:.3g} GB and max_operations "
-            f"{budget.max_operations:.3g}"
+            f"{method} needs {at_least}{self.memory / 1e9:.3g} GB and {at_least}"
+            f"{self.n_operations:.3g} operations with the best elimination order found (width "
+            f"{self.width}), the limits are max_memory {budget.max_memory / 1e9:.3g} GB and "
+            f"max_operations {budget.max_operations:.3g}"
         )
 
 
@@ -166,8 +161,8 @@ def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Se
             labels,
             adjacency,
             NOISES[restart % len(NOISES)],
-            # streams of two seeds meet only after 2**32 draws
-            (budget.random_state * 2**16 + restart) << 32,
+            # streams of two restarts meet only after 2**32 draws
+            ((budget.random_state * 2**12 + restart) << 32) % 2**63,
             limit,
             max(MAX_STEPS, STEPS_PER_EDGE * len(adjacency[1])),
         )
@@ -189,7 +184,7 @@ def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Se
             best if affordable else None, best.memory, False, best.width, best.n_operations
         )
     assert failure is not None  # every run either completes or fails
-    entries = 2.0**failure.log2_largest
+    entries = 2.0 ** min(failure.log2_largest, 1000.0)  # still a lower bound, and finite
     return Search(None, 8.0 * entries, True, failure.n_largest - 1, entries)
 
 

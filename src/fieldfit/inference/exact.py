@@ -2,7 +2,7 @@
 
 Variables are eliminated in a greedy order; the maximal cliques that this makes form a tree, and
 one pass of messages up and one down this tree give all marginals.  The formulas stand with the
-kernels in `fieldfit.kernels.clique_tree`, the search for the order in `fieldfit.inference.elimination`.
+kernels in `fieldfit.kernels.clique_tree`; the order is found in `fieldfit.inference.elimination`.
 
 Reference: Lauritzen and Spiegelhalter, "Local computations with probabilities on graphical
 structures and their application to expert systems", J. Royal Statistical Society B 50 (1988).
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials, folded_unary, observed_labels
 from fieldfit.core.result import InferenceResult
-from fieldfit.errors import ZeroWeightError
+from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.inference.elimination import Budget, Plan, find_plan, fixed_labels
 from fieldfit.kernels.clique_tree import pass_downward, pass_upward
 from fieldfit.kernels.tables import LogTables
@@ -39,7 +39,7 @@ class Exact:
         Bytes that a run may allocate; above it `run` refuses before it allocates anything large.
     max_operations
         Limit on the entries of all cluster tables together, which is a limit on time: a run
-        takes about ten nanoseconds for each.
+        takes roughly ten nanoseconds for each.
     n_restarts
         Random restarts of the search for an elimination order.  The search stops sooner when it
         has taken as long as the run that it could shorten.
@@ -55,7 +55,7 @@ class Exact:
     """
 
     max_memory: float = 4e9
-    max_operations: float = 1e11
+    max_operations: float = 2e10
     n_restarts: int = 200
     random_state: int = 0
 
@@ -64,7 +64,7 @@ class Exact:
     ) -> float:
         """Bytes that `run` would allocate: messages, marginals, beliefs and buffers.
 
-        If no order within ``max_operations`` was found this is a lower bound for the best order met.
+        Where the search gave up on every order, it is the size of the largest table met.
         """
         labels = fixed_labels(graph, observed_labels(graph, observed))
         return find_plan(graph, labels, self._budget()).memory
@@ -128,6 +128,10 @@ def log_tables(
 ) -> tuple[float, LogTables]:
     """The constant that the fixed labels contribute, and the tables of all other terms."""
     graph = plan.graph
+    if potentials.graph is not graph:
+        raise InvalidInputError(
+            f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
+        )
     unary = folded_unary(potentials)
     # kernels are compiled for writeable arrays; a read-only view is copied
     factors = np.require(potentials.factor_values, np.float64, ["C", "W"])

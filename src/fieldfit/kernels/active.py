@@ -61,7 +61,11 @@ def neighbours_of_moved(structure: Any, largest: FloatArray, threshold: float) -
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
-    """The part of a plan whose messages go to active variables; levels are kept."""
+    """The part of a plan whose messages go to active variables; levels are kept.
+
+    A flooding plan lists the two slots of a pair one after the other, and blocks and threads rely
+    on finding both together, so that neither reads what the other writes: both stay or both go.
+    """
     n_levels = len(plan.variable_offsets) - 1
     kept = Plan(
         np.empty_like(plan.pair_target),
@@ -73,10 +77,21 @@ def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
         np.empty_like(plan.variables),
         np.zeros(n_levels + 1, dtype=np.int32),
     )
+    refreshed = active.copy()
     n_pairs, n_slots, n_variables = 0, 0, 0
     for level in range(n_levels):
-        for position in range(plan.pair_offsets[level], plan.pair_offsets[level + 1]):
-            if active[pair_owner(structure, plan.pair_factor[position])]:
+        begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
+        for position in range(begin, end):
+            factor = plan.pair_factor[position]
+            owner = pair_owner(structure, factor)
+            is_kept = active[owner]
+            if not is_kept and (
+                (position > begin and plan.pair_factor[position - 1] == ~factor)
+                or (position + 1 < end and plan.pair_factor[position + 1] == ~factor)
+            ):
+                is_kept = active[pair_owner(structure, ~factor)]
+                refreshed[owner] |= is_kept
+            if is_kept:
                 kept.pair_target[n_pairs] = plan.pair_target[position]
                 kept.pair_source[n_pairs] = plan.pair_source[position]
                 kept.pair_factor[n_pairs] = plan.pair_factor[position]
@@ -86,7 +101,7 @@ def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
                 kept.slots[n_slots] = plan.slots[position]
                 n_slots += 1
         for position in range(plan.variable_offsets[level], plan.variable_offsets[level + 1]):
-            if active[plan.variables[position]]:
+            if refreshed[plan.variables[position]]:
                 kept.variables[n_variables] = plan.variables[position]
                 n_variables += 1
         kept.pair_offsets[level + 1] = n_pairs

@@ -9,8 +9,8 @@ all shifts is the log-partition.  Downward, with ``b_c`` the marginal of the clu
 
     b_c = exp(sum_a th_a + sum_d m_d + n_c - shift_c),    n_d = log sum_{C \ S_d} b_c - m_d
 
-where ``n_d`` takes the place of ``m_d`` in memory.  Beliefs are at most 1, so they are summed in the
-linear domain, and what underflows there is below 1e-300 of the total weight.
+where ``n_d`` takes the place of ``m_d`` in memory.  Beliefs are at most 1, so they are summed in
+the linear domain, and what underflows there is below 1e-300 of the total weight.
 
 Reference: Jensen, Lauritzen and Olesen, "Bayesian updating in causal probabilistic networks by
 local computations", Computational Statistics Quarterly 4 (1990); Koller and Friedman,
@@ -54,10 +54,11 @@ def _reduce_rows(
 ) -> None:
     """Take rows of one group into the running maxima and sums of exponentials below them."""
     maxima, sums, old = work.maxima[:n_lanes], work.sums[:n_lanes], work.totals[:n_lanes]
-    if is_start:
-        maxima[:] = -np.inf
-        sums[:] = 0.0
-    old[:] = maxima
+    for lane in range(n_lanes):
+        if is_start:
+            maxima[lane] = -np.inf
+            sums[lane] = 0.0
+        old[lane] = maxima[lane]
     for row in range(first, first + n_rows):
         lanes = work.block[row * n_lanes : (row + 1) * n_lanes]
         for lane in range(n_lanes):
@@ -91,7 +92,8 @@ def _finish_group(message: FloatArray, maximise: bool, layout: Layout, work: Any
             work.sums[i] = kept + work.sums[lane] * fast_exp(work.maxima[lane] - top)
         work.maxima[i] = top
     if maximise:
-        message[:] = work.maxima[:n_pieces]
+        for lane in range(n_pieces):
+            message[lane] = work.maxima[lane]
         return
     for lane in range(n_pieces):
         # the largest term is exp(0), so a sum is at least 1 unless every term is a hard zero
@@ -171,11 +173,13 @@ def pass_downward(
             child = tree.children[tree.child_offsets[c] + k]
             work.origins[n_targets - n_children + k] = n_marginals
             n_marginals += tree.message_offsets[child + 1] - tree.message_offsets[child]
-        marginals[:n_marginals] = 0.0
+        for k in range(n_marginals):
+            marginals[k] = 0.0
         for t in range(n_targets):
             is_copied = work.lane_kinds[t] == COPIED
             work.targets[t] = work.copy_offsets[t] if is_copied else work.origins[t]
         start_sums(n_targets, layout, work)
+        total = 0.0
         block_rows = max(BLOCK_ENTRIES // layout.n_lanes, 1)
         row = 0
         while row < layout.n_rows:
@@ -185,7 +189,7 @@ def pass_downward(
             shift = shifts[c]
             for k in range(len(block)):
                 block[k] = fast_exp(block[k] - shift)
-            add_row_totals(n_rows, layout, work)
+            total += add_row_totals(n_rows, layout, work)
             for t in range(n_targets):
                 add_rows(_target(work.kinds[t], beliefs, marginals), t, n_rows, layout, work)
             row += n_rows
@@ -197,7 +201,8 @@ def pass_downward(
         for k in range(n_children):
             child = tree.children[tree.child_offsets[c] + k]
             message = tables.messages[tree.message_offsets[child] : tree.message_offsets[child + 1]]
-            _divide(marginals[first : first + len(message)], message)
+            # the total is 1 but for rounding, which must not pile up along the tree
+            _divide(marginals[first : first + len(message)], total, message)
             first += len(message)
 
 
@@ -211,12 +216,13 @@ def _target(kind: int, beliefs: tuple[FloatArray, FloatArray], marginals: FloatA
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _divide(marginal: FloatArray, message: FloatArray) -> None:
+def _divide(marginal: FloatArray, total: float, message: FloatArray) -> None:
     """Replace an upward message by the downward one; 0 / 0 is 0."""
+    log_total = np.log(total)
     for k in range(len(message)):
         weight = marginal[k]
         if weight > 2.3e-308:  # `fast_log` wants normal numbers
-            message[k] = fast_log(weight) - message[k]
+            message[k] = fast_log(weight) - log_total - message[k]
         else:
             message[k] = -np.inf
 

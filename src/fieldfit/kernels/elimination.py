@@ -17,6 +17,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fieldfit.kernels.containers import (
+    edge_key,
+    enlarged,
+    find_place,
+    is_joined,
+    sift_down,
+    sift_up,
+)
 from fieldfit.kernels.random import random_bits
 
 IntArray = NDArray[np.int32]
@@ -39,18 +47,6 @@ class Elimination(NamedTuple):
     log2_largest: float
     n_largest: int
     n_steps: int
-
-
-class Cliques(NamedTuple):
-    """The first fields of a `CliqueTree`, and what its cost is counted from."""
-
-    offsets: NDArray[np.int64]
-    variables: IntArray
-    n_eliminated: IntArray
-    parents: IntArray
-    homes: IntArray  # the clique in which each variable is eliminated, -1 for observed ones
-    clusters: NDArray[np.float64]  # table entries
-    separators: NDArray[np.int64]  # table entries
 
 
 @njit(cache=True, nogil=True)
@@ -85,80 +81,6 @@ def free_neighbors(structure: Any, labels: IntArray) -> tuple[NDArray[np.int64],
     return offsets, flat
 
 
-# -- a set of edges: open addressing, keys `low * n + high` ---------------------------------
-
-
-@njit(cache=True, nogil=True)
-def _place(table: NDArray[np.int64], key: int) -> int:
-    """Where ``key`` is in the table, or the empty place where it belongs."""
-    mask = np.uint64(len(table) - 1)
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing
-    place = (mixed >> np.uint64(20)) & mask
-    while table[place] != -1 and table[place] != key:
-        place = (place + np.uint64(1)) & mask
-    return np.int64(place)
-
-
-@njit(cache=True, nogil=True)
-def _edge_key(a: int, b: int, n_variables: int) -> int:
-    return a * n_variables + b if a < b else b * n_variables + a
-
-
-@njit(cache=True, nogil=True)
-def _joined(table: NDArray[np.int64], a: int, b: int, n_variables: int) -> bool:
-    key = _edge_key(a, b, n_variables)
-    return table[_place(table, key)] == key
-
-
-@njit(cache=True, nogil=True)
-def _enlarged(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    larger = np.full(2 * len(table), -1, dtype=np.int64)
-    for key in table:
-        if key != -1:
-            larger[_place(larger, key)] = key
-    return larger
-
-
-# -- a heap with positions: smallest (key, tie) at the root ---------------------------------
-
-
-@njit(cache=True, nogil=True)
-def _less(keys: NDArray[np.float64], ties: NDArray[np.uint64], a: int, b: int) -> bool:
-    return keys[a] < keys[b] or (keys[a] == keys[b] and ties[a] < ties[b])
-
-
-@njit(cache=True, nogil=True)
-def _sift_up(heap: Any, places: Any, keys: Any, ties: Any, place: int) -> None:
-    node = heap[place]
-    while place > 0:
-        above = (place - 1) >> 1
-        if not _less(keys, ties, node, heap[above]):
-            break
-        heap[place] = heap[above]
-        places[heap[place]] = place
-        place = above
-    heap[place] = node
-    places[node] = place
-
-
-@njit(cache=True, nogil=True)
-def _sift_down(heap: Any, places: Any, keys: Any, ties: Any, place: int, size: int) -> None:
-    node = heap[place]
-    while True:
-        below = 2 * place + 1
-        if below >= size:
-            break
-        if below + 1 < size and _less(keys, ties, heap[below + 1], heap[below]):
-            below += 1
-        if not _less(keys, ties, heap[below], node):
-            break
-        heap[place] = heap[below]
-        places[heap[place]] = place
-        place = below
-    heap[place] = node
-    places[node] = place
-
-
 @njit(cache=True, nogil=True)
 def _noisy_key(fill: float, noise: float, draw: np.uint64) -> float:
     if fill == 0.0:
@@ -182,6 +104,71 @@ def _live(pool: IntArray, starts: Any, lengths: IntArray, gone: Any, i: int) -> 
 
 
 @njit(cache=True, nogil=True)
+def _roomy(array: IntArray, used: int, needed: int) -> IntArray:
+    """The array, or a larger copy of its used part, with room for ``needed`` entries."""
+    if needed <= len(array):
+        return array
+    larger = np.empty(2 * needed, dtype=np.int32)
+    larger[:used] = array[:used]
+    return larger
+
+
+@njit(cache=True, nogil=True)
+def _edge_set(offsets: NDArray[np.int64], flat: IntArray) -> NDArray[np.int64]:
+    n_variables = len(offsets) - 1
+    size = 16
+    while size < len(flat) + 2:
+        size *= 2
+    edges = np.full(size, -1, dtype=np.int64)
+    for i in range(n_variables):
+        for k in range(offsets[i], offsets[i + 1]):
+            if flat[k] > i:
+                key = edge_key(i, flat[k], n_variables)
+                edges[find_place(edges, key)] = key
+    return edges
+
+
+@njit(cache=True, nogil=True)
+def _surroundings(
+    offsets: NDArray[np.int64],
+    flat: IntArray,
+    weights: NDArray[np.float64],
+    edges: NDArray[np.int64],
+    without_fills: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """For each variable the weight of its neighbours, log2 of its bucket, weight of its fill."""
+    n_variables = len(weights)
+    around = np.zeros(n_variables)
+    sizes = np.log2(weights)
+    fills = np.zeros(n_variables)
+    for i in range(n_variables):
+        squares = 0.0
+        for k in range(offsets[i], offsets[i + 1]):
+            weight = weights[flat[k]]
+            around[i] += weight
+            squares += weight * weight
+            sizes[i] += np.log2(weight)
+        fills[i] = (around[i] * around[i] - squares) / 2
+    if without_fills:
+        return around, sizes, fills
+    # subtract the pairs that are joined: every triangle a < b < c once, from its edge (a, b)
+    for a in range(n_variables):
+        for k in range(offsets[a], offsets[a + 1]):
+            b = flat[k]
+            if b <= a:
+                continue
+            is_a_smaller = offsets[a + 1] - offsets[a] <= offsets[b + 1] - offsets[b]
+            few, many = (a, b) if is_a_smaller else (b, a)
+            for m in range(offsets[few], offsets[few + 1]):
+                c = flat[m]
+                if c > b and is_joined(edges, many, c, n_variables):
+                    fills[a] -= weights[b] * weights[c]
+                    fills[b] -= weights[a] * weights[c]
+                    fills[c] -= weights[a] * weights[b]
+    return around, sizes, fills
+
+
+@njit(cache=True, nogil=True)
 def greedy_order(
     cardinalities: IntArray,
     labels: IntArray,
@@ -201,50 +188,22 @@ def greedy_order(
 
     # lists of neighbours that may move to the end of the pool when they grow
     starts = offsets[:-1].copy()
-    lengths = np.diff(offsets).astype(np.int32)
+    lengths = (offsets[1:] - offsets[:-1]).astype(np.int32)
     capacities = lengths.copy()
     pool = np.empty(max(2 * len(flat), 16), dtype=np.int32)
     pool[: len(flat)] = flat
     pool_used = len(flat)
 
     n_edges = len(flat) // 2
-    table_size = 16
-    while table_size < 2 * n_edges + 2:
-        table_size *= 2
-    edges = np.full(table_size, -1, dtype=np.int64)
-    for i in range(n_variables):
-        for k in range(offsets[i], offsets[i + 1]):
-            if flat[k] > i:
-                key = _edge_key(i, flat[k], n_variables)
-                edges[_place(edges, key)] = key
+    edges = _edge_set(offsets, flat)
 
-    # weights around a variable: of its neighbours, of its bucket, of the missing edges
-    around = np.zeros(n_variables)
-    sizes = logs.copy()
-    fills = np.zeros(n_variables)
     steps = n_edges
-    for i in range(n_variables):
-        squares = 0.0
-        for k in range(offsets[i], offsets[i + 1]):
-            j = flat[k]
-            around[i] += weights[j]
-            squares += weights[j] * weights[j]
-            sizes[i] += logs[j]
-        fills[i] = (around[i] * around[i] - squares) / 2
     for a in range(n_variables):
         for k in range(offsets[a], offsets[a + 1]):
-            b = flat[k]
-            # every triangle once from its edge (a, b) with the third corner c: a, b < c
-            if b <= a:
-                continue
-            few, many = (a, b) if lengths[a] <= lengths[b] else (b, a)
-            steps += lengths[few]
-            for m in range(offsets[few], offsets[few + 1]):
-                c = flat[m]
-                if c > b and _joined(edges, many, c, n_variables):
-                    fills[a] -= weights[b] * weights[c]
-                    fills[b] -= weights[a] * weights[c]
-                    fills[c] -= weights[a] * weights[b]
+            if flat[k] > a:
+                steps += min(lengths[a], lengths[flat[k]])
+    is_dense = steps > step_limit
+    around, sizes, fills = _surroundings(offsets, flat, weights, edges, is_dense)
 
     gone = labels >= 0
     heap = np.flatnonzero(~gone).astype(np.int32)
@@ -260,37 +219,48 @@ def greedy_order(
         n_draws += 1
         keys[i] = _noisy_key(fills[i], noise, ties[i])
     for k in range(n_left // 2 - 1, -1, -1):
-        _sift_down(heap, places, keys, ties, k, n_left)
+        sift_down(heap, places, keys, ties, k, n_left)
 
     order = np.empty(n_free, dtype=np.int32)
     bucket_offsets = np.zeros(n_free + 1, dtype=np.int64)
     buckets = np.empty(max(2 * len(flat), 16), dtype=np.int32)
     changed = np.empty(n_variables, dtype=np.int32)
     is_changed = np.zeros(n_variables, dtype=np.bool_)
-    status = COMPLETE
+    status = TOO_SLOW if is_dense else COMPLETE
     log2_largest = 0.0
     n_largest = 0
     done = 0
-    while n_left:
+    while n_left and status == COMPLETE:
         v = heap[0]
         n_left -= 1
         if n_left:
             heap[0] = heap[n_left]
             places[heap[0]] = 0
-            _sift_down(heap, places, keys, ties, 0, n_left)
+            sift_down(heap, places, keys, ties, 0, n_left)
         degree = _live(pool, starts, lengths, gone, v)
         gone[v] = True
         if sizes[v] > log2_largest or n_largest == 0:
             log2_largest = sizes[v]
             n_largest = degree + 1
-        if sizes[v] > log2_limit:
+        is_last_clique = degree == n_left and fills[v] == 0.0
+        if sizes[v] > log2_limit and not is_last_clique:
             status = TOO_LARGE
             break
         begin = bucket_offsets[done]
-        while begin + degree > len(buckets):
-            wider = np.empty(2 * len(buckets), dtype=np.int32)
-            wider[:begin] = buckets[:begin]
-            buckets = wider
+        needed = begin + (degree * (degree + 1) // 2 if is_last_clique else degree)
+        buckets = _roomy(buckets, begin, needed)
+        if is_last_clique:
+            # whatever is left is one clique: any order will do, and its buckets are nested
+            rest = pool[starts[v] : starts[v] + degree]
+            order[done] = v
+            for k in range(degree + 1):
+                if k:
+                    order[done] = rest[k - 1]
+                begin = bucket_offsets[done]
+                buckets[begin : begin + degree - k] = rest[k:]
+                done += 1
+                bucket_offsets[done] = begin + degree - k
+            break
         bucket = buckets[begin : begin + degree]
         bucket[:] = pool[starts[v] : starts[v] + degree]
         order[done] = v
@@ -312,7 +282,7 @@ def greedy_order(
             a = bucket[k]
             for m in range(k):
                 b = bucket[m]
-                if _joined(edges, a, b, n_variables):
+                if is_joined(edges, a, b, n_variables):
                     fills[a] += weights[v] * weights[b]
                     fills[b] += weights[v] * weights[a]
         # joining the neighbours
@@ -320,8 +290,8 @@ def greedy_order(
             a = bucket[k]
             for m in range(k):
                 b = bucket[m]
-                key = _edge_key(a, b, n_variables)
-                place = _place(edges, key)
+                key = edge_key(a, b, n_variables)
+                place = find_place(edges, key)
                 if edges[place] == key:
                     continue
                 few, many = (a, b) if lengths[a] <= lengths[b] else (b, a)
@@ -330,7 +300,7 @@ def greedy_order(
                 shared = 0.0
                 for position in range(starts[few], starts[few] + length):
                     c = pool[position]
-                    if _joined(edges, many, c, n_variables):
+                    if is_joined(edges, many, c, n_variables):
                         shared += weights[c]
                         fills[c] -= weights[a] * weights[b]
                         if not is_changed[c]:
@@ -346,19 +316,17 @@ def greedy_order(
                 edges[place] = key
                 n_edges += 1
                 if 2 * n_edges > len(edges):
-                    edges = _enlarged(edges)
+                    edges = enlarged(edges)
                 for x, y in ((a, b), (b, a)):
                     if lengths[x] == capacities[x]:
                         _live(pool, starts, lengths, gone, x)
                     if lengths[x] == capacities[x]:
                         capacity = 2 * capacities[x] + 4
-                        if pool_used + capacity > len(pool):
-                            wider = np.empty(2 * (pool_used + capacity), dtype=np.int32)
-                            wider[:pool_used] = pool[:pool_used]
-                            pool = wider
+                        pool = _roomy(pool, pool_used, pool_used + capacity)
                         source = starts[x]
-                        for position in range(lengths[x]):
-                            pool[pool_used + position] = pool[source + position]
+                        pool[pool_used : pool_used + lengths[x]] = pool[
+                            source : source + lengths[x]
+                        ]
                         starts[x] = pool_used
                         capacities[x] = capacity
                         pool_used += capacity
@@ -370,12 +338,21 @@ def greedy_order(
             ties[a] = random_bits(stream, n_draws)
             n_draws += 1
             keys[a] = _noisy_key(fills[a], noise, ties[a])
-            _sift_up(heap, places, keys, ties, places[a])
-            _sift_down(heap, places, keys, ties, places[a], n_left)
+            sift_up(heap, places, keys, ties, places[a])
+            sift_down(heap, places, keys, ties, places[a], n_left)
         steps += n_changed
         if steps > step_limit:
             status = TOO_SLOW
-            break
+    if status != COMPLETE and n_left:
+        # whichever variable comes next, its bucket has at least this size
+        next_size = np.inf
+        next_degree = n_variables
+        for k in range(n_left):
+            next_size = min(next_size, sizes[heap[k]])
+            next_degree = min(next_degree, _live(pool, starts, lengths, gone, heap[k]))
+        if next_size > log2_largest:
+            log2_largest = next_size
+            n_largest = next_degree + 1
     return Elimination(
         status,
         order[:done].copy(),
@@ -384,72 +361,4 @@ def greedy_order(
         log2_largest,
         n_largest,
         steps,
-    )
-
-
-@njit(cache=True, nogil=True)
-def merge_buckets(cardinalities: IntArray, elimination: Elimination) -> Cliques:
-    """Maximal cliques: each bucket that lies inside another one is joined to it.
-
-    The parent of a bucket is the bucket of its first neighbour to be eliminated, and lies inside
-    its child exactly if it has one neighbour less than the child.
-    """
-    n_variables = len(cardinalities)
-    order, offsets, neighbors = elimination.order, elimination.offsets, elimination.neighbors
-    n_buckets = len(order)
-    ranks = np.full(n_variables, -1, dtype=np.int32)
-    for k in range(n_buckets):
-        ranks[order[k]] = k
-    parents = np.full(n_buckets, -1, dtype=np.int32)
-    above = np.full(n_buckets, -1, dtype=np.int32)  # the bucket that k takes in
-    below = np.full(n_buckets, -1, dtype=np.int32)  # the bucket that takes k in
-    for k in range(n_buckets):
-        for position in range(offsets[k], offsets[k + 1]):
-            rank = ranks[neighbors[position]]
-            if parents[k] < 0 or rank < parents[k]:
-                parents[k] = rank
-        up = parents[k]
-        if up >= 0 and below[up] < 0:
-            if offsets[up + 1] - offsets[up] + 1 == offsets[k + 1] - offsets[k]:
-                below[up] = k
-                above[k] = up
-
-    # numbered by the last variable eliminated, so that a clique comes before its parent
-    homes = np.full(n_variables, -1, dtype=np.int32)
-    lasts = np.flatnonzero(above < 0)
-    n_cliques = len(lasts)
-    clique_offsets = np.zeros(n_cliques + 1, dtype=np.int64)
-    n_eliminated = np.zeros(n_cliques, dtype=np.int32)
-    for c in range(n_cliques):
-        k = lasts[c]
-        clique_offsets[c + 1] = clique_offsets[c] + offsets[k + 1] - offsets[k]
-        while k >= 0:
-            homes[order[k]] = c
-            n_eliminated[c] += 1
-            k = below[k]
-        clique_offsets[c + 1] += n_eliminated[c]
-    clique_parents = np.full(n_cliques, -1, dtype=np.int32)
-    clusters = np.ones(n_cliques)
-    separators = np.ones(n_cliques, dtype=np.int64)
-    variables = np.empty(clique_offsets[n_cliques], dtype=np.int32)
-    for c in range(n_cliques):
-        k = lasts[c]
-        if parents[k] >= 0:
-            clique_parents[c] = homes[order[parents[k]]]
-        separator = variables[clique_offsets[c] + n_eliminated[c] : clique_offsets[c + 1]]
-        for position in range(len(separator)):
-            separator[position] = ranks[neighbors[offsets[k] + position]]
-        separator.sort()
-        for position in range(len(separator)):
-            separator[position] = order[separator[position]]
-            separators[c] *= cardinalities[separator[position]]
-        clusters[c] = separators[c]
-        place = clique_offsets[c] + n_eliminated[c]
-        while k >= 0:
-            place -= 1
-            variables[place] = order[k]
-            clusters[c] *= cardinalities[order[k]]
-            k = below[k]
-    return Cliques(
-        clique_offsets, variables, n_eliminated, clique_parents, homes, clusters, separators
     )

@@ -37,7 +37,7 @@ class Record(NamedTuple):
     factor_counts: IntArray  # (table entries,) over all chains of one thread
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _add_entries(
     weights: FloatArray, tables: FloatArray, entry: np.uint64, stride: np.uint64, n_labels: int
 ) -> None:
@@ -47,7 +47,7 @@ def _add_entries(
         entry += stride
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _draw(weights: FloatArray, n_labels: int, current: int, uniform: float) -> tuple[int, float]:
     """Turn log weights into weights and draw a label; the label and the sum of weights.
 

@@ -13,7 +13,15 @@ from numba import carray, njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, NO_WEIGHT, TINY
-from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, fast_log, load, stack_scratch, store
+from fieldfit.kernels.products import table_times, table_transposed_times
+from fieldfit.kernels.simd import (
+    SAFE_FASTMATH,
+    fast_exp,
+    fast_log,
+    load,
+    stack_scratch,
+    store,
+)
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -21,6 +29,16 @@ IntArray = NDArray[np.int32]
 #: Messages per block: two blocks of 21-label messages fit the first-level cache. Even, so that the
 #: two slots of one factor, which follow each other when flooding, are always in one block.
 BLOCK = 32
+
+
+# Without NaN a maximum is associative and can run in SIMD; its callers never pass one.
+@njit(error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
+def largest_of(labels: Any, values: FloatArray, start: int) -> float:
+    """Largest of ``len(labels)`` values."""
+    largest = load(values, start)
+    for y in range(1, len(labels)):
+        largest = max(largest, load(values, start + y))
+    return largest
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
@@ -57,17 +75,15 @@ def update_pairs(
             incoming = target - n_labels if factor >= 0 else target + n_labels
             weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
             row = k * n_labels
-            top = NO_WEIGHT
             for y in range(n_labels):
                 old = load(message, incoming + y)
                 value = weight * load(state.log_belief, source + y) - old
-                value = value if old > NO_WEIGHT else NO_WEIGHT
-                store(inner, row + y, value)
-                top = max(top, value)
+                store(inner, row + y, value if old > NO_WEIGHT else NO_WEIGHT)
+            top = largest_of(labels, inner, row)
             if top == NO_WEIGHT:
                 flags |= CONTRADICTION
                 top = 0.0
-            inverse = 1.0 / weight
+            inverse = 1.0 if weight == 1.0 else 1.0 / weight
             for y in range(n_labels):
                 store(inner, row + y, (load(inner, row + y) - top) * inverse)
         for z in range(count * n_labels):
@@ -78,21 +94,10 @@ def update_pairs(
             row = k * n_labels
             if factor >= 0:
                 table = load(structure.table_offsets, factor)
-                for j in range(n_labels):
-                    store(outer, row + j, 0.0)
-                for i in range(n_labels):
-                    scale = load(inner, row + i)
-                    for j in range(n_labels):
-                        entry = load(model.exp_table, table + i * n_labels + j)
-                        store(outer, row + j, load(outer, row + j) + scale * entry)
+                table_transposed_times(labels, model.exp_table, table, inner, row, outer, row)
             else:
                 table = load(structure.table_offsets, ~factor)
-                for i in range(n_labels):
-                    total = 0.0
-                    for j in range(n_labels):
-                        entry = load(model.exp_table, table + i * n_labels + j)
-                        total += entry * load(inner, row + j)
-                    store(outer, row + i, total)
+                table_times(labels, model.exp_table, table, inner, row, outer, row)
         small = 0
         for z in range(count * n_labels):
             small |= 0 if load(outer, z) > TINY else 1
@@ -247,27 +252,30 @@ def commit_block(
 ) -> int:
     """Normalise, damp and write the messages of one block, and record their changes."""
     n_labels = len(labels)
+    distance = carray(stack_scratch(labels, 1), (n_labels,))
     flags = 0
     for k in range(count):
         factor = load(plan.pair_factor, block + k)
         target = load(plan.pair_target, block + k)
         weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
         row = k * n_labels
-        top = load(outer, row)
-        for y in range(1, n_labels):
-            top = max(top, load(outer, row + y))
+        top = largest_of(labels, outer, row)
         if top == NO_WEIGHT:
             flags |= CONTRADICTION
             top = 0.0
-        largest = 0.0
         for y in range(n_labels):
             value = weight * (load(outer, row + y) - top)
             old = load(message, target + y)
-            distance = abs(value - old) if value != old else 0.0
-            largest = max(largest, distance)
-            if damping != 0.0 and value > NO_WEIGHT and old > NO_WEIGHT:
-                value = (1.0 - damping) * value + damping * old
-            store(message, target + y, value)
+            store(outer, row + y, value)
+            store(distance, y, abs(value - old) if value != old else 0.0)
+        largest = largest_of(labels, distance, 0)
+        if damping != 0.0:
+            for y in range(n_labels):
+                value, old = load(outer, row + y), load(message, target + y)
+                if value > NO_WEIGHT and old > NO_WEIGHT:
+                    store(outer, row + y, (1.0 - damping) * value + damping * old)
+        for y in range(n_labels):
+            store(message, target + y, load(outer, row + y))
         store(change, block + k, largest)
         flags |= ABOVE_TOLERANCE if largest > tol else 0
     return flags

@@ -27,46 +27,28 @@ from numba.extending import intrinsic
 #: Flags that allow reassociation and fused multiply-add but keep infinities and NaN meaningful.
 SAFE_FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
+#: 1.5 * 2**52: adding it rounds to the nearest integer and leaves that in the low bits.
+ROUNDER = 6755399441055744.0
+
 
 @intrinsic
 def bits_of(typing_context: Any, value: Any) -> Any:
-    """Reinterpret a float64 as int64."""
+    """Reinterpret a float64 as uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
 
-    return types.int64(types.float64), generate
+    return types.uint64(types.float64), generate
 
 
 @intrinsic
-def _float_of(typing_context: Any, value: Any) -> Any:
-    """Reinterpret an int64 as float64."""
+def float_of(typing_context: Any, value: Any) -> Any:
+    """Reinterpret a uint64 as float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
-    return types.float64(types.int64), generate
-
-
-@intrinsic
-def _round_to_even(typing_context: Any, value: Any) -> Any:
-    """``llvm.rint``: unlike adding and subtracting 2**52 it survives reassociation."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function = builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()])
-        return builder.call(function, [arguments[0]])
-
-    return types.float64(types.float64), generate
-
-
-@intrinsic
-def _to_small_int(typing_context: Any, value: Any) -> Any:
-    """float64 to int64 through int32, for which AVX2 has an instruction."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.sext(builder.fptosi(arguments[0], ir.IntType(32)), ir.IntType(64))
-
-    return types.int64(types.float64), generate
+    return types.float64(types.uint64), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -113,43 +95,49 @@ def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, index, array.dtype), generate
 
 
+# No "reassoc" for these two: rounding by adding and subtracting ROUNDER must not be simplified.
+# The flags stay with the instructions when LLVM inlines them into a kernel that has it.
 @njit(error_model="numpy", fastmath={"contract", "nsz"})
 def fast_exp(x: float) -> float:
-    """Exponential: ``x = n log 2 + r`` and a polynomial of degree 12 in ``r``."""
+    """Exponential: ``x = n log 2 + r``, ``exp r = 1 + r + r^2 q(r)`` and an exponent of ``n``."""
     clamped = max(x, -708.0)
-    n = _round_to_even(clamped * 1.4426950408889634)  # 1 / log 2
+    shifted = clamped * 1.4426950408889634 + ROUNDER  # 1 / log 2; the low bits now hold n
+    n = shifted - ROUNDER
     # log 2 in two parts (fdlibm), the first with trailing zeros so that n times it is exact
     r = (clamped - n * 0.6931471803691238) - n * 1.9082149292705877e-10
-    p = 2.08767569878681e-09  # 1/12! ... 1/2!, Taylor: |r| <= log(2)/2 leaves 2e-16
-    p = p * r + 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 1.984126984126984e-04
-    p = p * r + 1.3888888888888889e-03
-    p = p * r + 8.333333333333333e-03
-    p = p * r + 4.1666666666666664e-02
-    p = p * r + 1.6666666666666666e-01
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    scale = _float_of((_to_small_int(n) + 1023) << 52)
+    # Chebyshev fit of degree 9 on |r| <= log(2) / 2; r^2 q is off by 1.3e-17
+    q = 2.5100385495510319078e-8
+    q = q * r + 2.7620088445409748161e-7
+    q = q * r + 2.7557268459997064772e-6
+    q = q * r + 2.4801521295954375131e-5
+    q = q * r + 1.9841269863053616878e-4
+    q = q * r + 1.3888888917213716901e-3
+    q = q * r + 8.3333333333300618325e-3
+    q = q * r + 4.1666666666624127873e-2
+    q = q * r + 1.6666666666666667453e-1
+    q = q * r + 0.5
+    p = (q * r) * r + r + 1.0
+    scale = float_of((bits_of(shifted) + np.uint64(1023)) << np.uint64(52))
     return p * scale if x >= -708.0 else 0.0
 
 
 @njit(error_model="numpy", fastmath={"contract", "nsz"})
 def fast_log(x: float) -> float:
-    """Logarithm: ``x = 2**e m`` with ``m`` near 1 and ``log m = 2 atanh((m-1)/(m+1))``."""
-    bits = bits_of(x)
-    exponent = (bits - np.int64(0x3FE6A09E667F3BCD)) >> 52  # mantissa in [sqrt(1/2), sqrt(2))
-    mantissa = _float_of(bits - (exponent << 52))
+    """Logarithm: ``x = 2^e m`` with ``m`` near 1 and ``log m = 2 atanh((m - 1) / (m + 1))``."""
+    # add what lifts the mantissa sqrt(1/2) to 1: the exponent field is then e + 1023 ...
+    bits = bits_of(x) + np.uint64(0x3FF0000000000000 - 0x3FE6A09E667F3BCD)
+    # ... and becomes a float by way of the low bits of 2^52 (AVX2 cannot convert int64)
+    exponent = (
+        float_of((bits >> np.uint64(52)) | np.uint64(0x4330000000000000)) - 4503599627371519.0
+    )
+    mantissa = float_of((bits & np.uint64(0x000FFFFFFFFFFFFF)) + np.uint64(0x3FE6A09E667F3BCD))
     f = (mantissa - 1.0) / (mantissa + 1.0)
     s = f * f
-    p = 0.14798198605116586  # minimax coefficients of the odd series (fdlibm e_log.c)
-    p = p * s + 0.1531383769920937
-    p = p * s + 0.1818357216161805
-    p = p * s + 0.22222198432149784
-    p = p * s + 0.2857142874366239
-    p = p * s + 0.3999999999940942
-    p = p * s + 0.6666666666666735
-    return np.float64(exponent) * 0.6931471805599453 + (2.0 * f + f * s * p)
+    # Chebyshev fit of degree 5 in s for m in [sqrt(1/2), sqrt(2)); off by 2.4e-16
+    p = 0.16621817152858928181
+    p = p * s + 0.1814019380286599109
+    p = p * s + 0.22222862280108715552
+    p = p * s + 0.28571424138324160585
+    p = p * s + 0.40000000011206506321
+    p = p * s + 0.66666666666662083223
+    return exponent * 0.6931471805599453 + (2.0 * f + f * s * p)

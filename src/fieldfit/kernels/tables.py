@@ -24,6 +24,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fieldfit.kernels.simd import SAFE_FASTMATH
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
 LongArray = NDArray[np.int64]
@@ -115,9 +117,7 @@ class Layout(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def describe(
-    c: int, tree: Any, structure: Any, labels: IntArray, with_own: bool, work: Any
-) -> int:
+def describe(c: int, tree: Any, structure: Any, labels: IntArray, with_own: bool, work: Any) -> int:
     """Kinds, offsets and strides of the tables of clique ``c``; their number."""
     begin, end = tree.offsets[c], tree.offsets[c + 1]
     n_axes = end - begin
@@ -129,7 +129,8 @@ def describe(
     n_factors = tree.factor_offsets[c + 1] - tree.factor_offsets[c]
     n_children = tree.child_offsets[c + 1] - tree.child_offsets[c]
     n_tables = n_eliminated + n_factors + n_children + (1 if with_own else 0)
-    work.strides[: n_tables * n_axes] = 0
+    for k in range(n_tables * n_axes):
+        work.strides[k] = 0
     t = 0
     for k in range(n_eliminated):
         work.kinds[t] = UNARY
@@ -151,27 +152,29 @@ def describe(
             stride *= structure.cardinalities[i]
         work.origins[t] = offset
         t += 1
-    for position in range(tree.child_offsets[c], tree.child_offsets[c + 1]):
-        child = tree.children[position]
-        _describe_message(child, tree, structure, work, t, n_axes)
+    first_child = tree.child_offsets[c]
+    for k in range(n_tables - t):
+        sender = tree.children[first_child + k] if k < n_children else c
+        work.kinds[t] = MESSAGE
+        work.origins[t] = tree.message_offsets[sender]
+        separator = tree.variables[
+            tree.offsets[sender] + tree.n_eliminated[sender] : tree.offsets[sender + 1]
+        ]
+        strides = work.strides[t * n_axes : (t + 1) * n_axes]
+        _set_message_strides(separator, structure.cardinalities, work.axes, strides)
         t += 1
-    if with_own:
-        _describe_message(c, tree, structure, work, t, n_axes)
     return n_tables
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _describe_message(
-    sender: int, tree: Any, structure: Any, work: Any, t: int, n_axes: int
+def _set_message_strides(
+    separator: IntArray, cardinalities: IntArray, axes: IntArray, strides: LongArray
 ) -> None:
-    work.kinds[t] = MESSAGE
-    work.origins[t] = tree.message_offsets[sender]
     stride = 1
-    first = tree.offsets[sender] + tree.n_eliminated[sender]
-    for position in range(tree.offsets[sender + 1] - 1, first - 1, -1):
-        i = tree.variables[position]
-        work.strides[t * n_axes + work.axes[i]] = stride
-        stride *= structure.cardinalities[i]
+    for k in range(len(separator) - 1, -1, -1):
+        i = separator[k]
+        strides[axes[i]] = stride
+        stride *= cardinalities[i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -211,9 +214,7 @@ def lay_out(
 
     The offsets move to the first row.  Axes beyond ``n_used`` stay where the origins put them.
     """
-    separator, eliminated, n_lanes, n_separator_lanes = lane_split(
-        work.sizes, n_used, n_eliminated
-    )
+    separator, eliminated, n_lanes, n_separator_lanes = lane_split(work.sizes, n_used, n_eliminated)
     n_outer = 0
     n_groups = 1
     for k in range(n_eliminated, separator):
@@ -229,7 +230,8 @@ def lay_out(
     layout = Layout(n_tables, n_lanes, n_separator_lanes, n_outer, n_rows, rows_per_group)
     for k in range(n_outer):
         work.digits[k] = 0
-    work.base[:n_lanes] = 0.0
+    for lane in range(n_lanes):
+        work.base[lane] = 0.0
     n_copied = 0
     for t in range(n_tables):
         strides = work.strides[t * n_axes : (t + 1) * n_axes]
@@ -360,7 +362,8 @@ def build_rows(n_rows: int, layout: Layout, tables: Any, work: Any) -> None:
         if k >= 0:
             work.digits[k] += 1
         work.carries[row] = k if k >= 0 else layout.n_outer
-    work.row_values[:n_rows] = 0.0
+    for row in range(n_rows):
+        work.row_values[row] = 0.0
     for t in range(layout.n_tables):
         if work.lane_kinds[t] == SPREAD:
             source = _source(work.kinds[t], tables)
@@ -405,18 +408,20 @@ def _add_table(t: int, n_rows: int, layout: Layout, tables: Any, work: Any) -> N
 @njit(cache=True, nogil=True, error_model="numpy")
 def start_sums(n_targets: int, layout: Layout, work: Any) -> None:
     """Before the first `add_rows` of a cluster; ``work.targets`` holds the places of its tables."""
-    work.totals[: layout.n_lanes] = 0.0
+    for lane in range(layout.n_lanes):
+        work.totals[lane] = 0.0
     for t in range(n_targets):
         if work.lane_kinds[t] == COPIED:
-            first = work.copy_offsets[t]
-            work.copied_sums[first : first + work.n_copies[t] * layout.n_lanes] = 0.0
+            for k in range(work.n_copies[t] * layout.n_lanes):
+                work.copied_sums[work.copy_offsets[t] + k] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def add_row_totals(n_rows: int, layout: Layout, work: Any) -> None:
-    """Sums of the block over its lanes and over its rows, which serve many tables."""
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def add_row_totals(n_rows: int, layout: Layout, work: Any) -> float:
+    """Sums of the block over its lanes and over its rows, which serve many tables; its sum."""
     n_lanes = layout.n_lanes
     totals = work.totals[:n_lanes]
+    total = 0.0
     for row in range(n_rows):
         lanes = work.block[row * n_lanes : (row + 1) * n_lanes]
         value = 0.0
@@ -424,6 +429,8 @@ def add_row_totals(n_rows: int, layout: Layout, work: Any) -> None:
             totals[lane] += lanes[lane]
             value += lanes[lane]
         work.row_values[row] = value
+        total += value
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -2,8 +2,8 @@
 
     max_y s(y) = max_y sum_i th_i(y_i) + sum_a th_a(y_a)
 
-The tree is that of `fieldfit.inference.exact.Exact`.  On the way back every clique takes the best labels
-of the variables eliminated in it, given those of its separator, which are known by then.
+The tree is that of `fieldfit.inference.exact.Exact`.  On the way back every clique takes the best
+labels of the variables eliminated in it, given those of its separator, which are known by then.
 
 Reference: Dawid, "Applications of a general propagation algorithm for probabilistic expert
 systems", Statistics and Computing 2 (1992).
@@ -42,7 +42,7 @@ class ExactMap:
     """
 
     max_memory: float = 4e9
-    max_operations: float = 1e11
+    max_operations: float = 2e10
     n_restarts: int = 200
     random_state: int = 0
 
