@@ -84,7 +84,9 @@ def random_regular(n: int = 10_000, degree: int = 3, n_labels: int = 3, seed: in
                 break
     edges = np.array(sorted(present), dtype=np.int32)
     unary = 0.5 * rng.standard_normal((n, n_labels))
-    return Problem("reg3", edges, unary, 0.5 * rng.standard_normal((len(edges), n_labels, n_labels)))
+    return Problem(
+        "reg3", edges, unary, 0.5 * rng.standard_normal((len(edges), n_labels, n_labels))
+    )
 
 
 def random_grid(side: int, n_labels: int, seed: int = 12) -> Problem:

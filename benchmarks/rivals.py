@@ -1,4 +1,4 @@
-"""What fieldfit is measured against: our own C++ (the limit), NumPy, and libraries from PyPI."""
+"""What fieldfit is measured against in this process: our own C++ (the limit) and NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,32 +111,3 @@ class NumpyFlooding:
         beliefs = self.unary + self.incidence.dot(self.message.T).T
         weights = np.exp(beliefs - beliefs.max(axis=0))
         return (weights / weights.sum(axis=0)).T
-
-
-def pgmax_sweep(problem: Problem) -> Callable[[int], None] | None:
-    """Flooding in PGMax (float32, compiled), if it is installed in this environment."""
-    try:
-        import jax
-        import jax.numpy as jnp
-        from pgmax import fgraph, fgroup, infer, vgroup
-    except ImportError:
-        return None
-    variables = vgroup.NDVarArray(num_states=problem.n_labels, shape=(len(problem.unary),))
-    graph = fgraph.FactorGraph(variable_groups=variables)
-    graph.add_factors(
-        fgroup.PairwiseFactorGroup(
-            variables_for_factors=[[variables[int(a)], variables[int(b)]] for a, b in problem.edges],
-            log_potential_matrix=problem.pairwise,
-        )
-    )
-    inferer = infer.build_inferer(graph.bp_state, backend="bp")
-    arrays = inferer.init(evidence_updates={variables: jnp.asarray(problem.unary)})
-    run = jax.jit(
-        lambda state, count: inferer.run(state, num_iters=count, damping=0.0, temperature=1.0),
-        static_argnums=1,
-    )
-
-    def sweeps(count: int) -> None:
-        jax.block_until_ready(run(arrays, count).ftov_msgs)
-
-    return sweeps

@@ -337,11 +337,9 @@ def test_a_contradiction_is_flagged():
 # -- residual and threads -----------------------------------------------------------------
 
 
-@every_model
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "pairs of 21"])
 @every_entropy
 def test_residual_reaches_the_fixed_point_of_the_twin(name, entropy):
-    if name == "pairs of 21":
-        pytest.skip("the twin takes minutes")
     graph, potentials = MODELS[name](4, 0.4, 0.0)
     twin = SumProductTwin(graph, potentials, entropy.counting_numbers(graph)).solve(tol=1e-10)
     solver = SumProduct(entropy=entropy, schedule="residual", tol=1e-10, max_iter=5000)

@@ -129,11 +129,18 @@ def _study(
 
 @contextmanager
 def _second_process() -> Iterator[Executor]:
+    import signal
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    # spawned, not forked: a fork would inherit locks of threads that it does not have
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+    # spawned, not forked: a fork would inherit locks of threads that it does not have;
+    # an interrupt from the keyboard goes to both processes, and one of them has to report it
+    with ProcessPoolExecutor(
+        max_workers=1,
+        mp_context=get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    ) as pool:
         yield pool
 
 

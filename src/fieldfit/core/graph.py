@@ -29,6 +29,8 @@ IntArray = NDArray[np.int32]
 
 #: Offsets are 32-bit: half the index traffic of 64-bit, and 2**31 doubles are 17 GB.
 MAX_ENTRIES = 2**31 - 1
+#: Above this number of labels a kernel compiled for the number gains nothing.
+MAX_COMPILED_LABELS = 64
 
 
 class Structure(NamedTuple):
@@ -212,6 +214,18 @@ class FactorGraph:
     def is_acyclic(self) -> bool:
         """True if the bipartite graph of variables and factors has no cycle."""
         return int(count_cycles(self.n_variables, self.scope_offsets, self.slot_variables)) == 0
+
+    @cached_property
+    def pair_cardinality(self) -> int:
+        """Commonest number of labels of pairwise factors with the same number on both sides.
+
+        Kernels are compiled for it; 2 if there is no such factor.
+        """
+        first = self.scope_offsets[:-1][self.arities == 2]
+        left = self.cardinalities[self.slot_variables[first]]
+        right = self.cardinalities[self.slot_variables[first + 1]]
+        usable = left[(left == right) & (left >= 2) & (left <= MAX_COMPILED_LABELS)]
+        return int(np.bincount(usable).argmax()) if len(usable) else 2
 
     @cached_property
     def uniform_cardinality(self) -> int | None:

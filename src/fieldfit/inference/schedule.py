@@ -42,30 +42,16 @@ IntArray = NDArray[np.int32]
 
 SCHEDULES = ("flooding", "sequential", "tree", "residual")
 
-#: Two runs should fit a second-level cache of 512 kB.
-RUN_BYTES = 200_000
+#: Small enough for the arrays of a run to stay in the cache from one colour to the next, large
+#: enough for its levels to be worth splitting among threads (100 kB to 8 MB sweep equally fast).
+RUN_BYTES = 1_500_000
 #: So that the levels of a run still fill a few blocks.
 SHORTEST_RUN = 64
-#: Above this number of labels a kernel compiled for the number gains nothing.
-MAX_COMPILED_LABELS = 64
 
 
 def common_labels(graph: FactorGraph) -> tuple[int, ...]:
-    """A tuple as long as the number of labels for which pair kernels are compiled.
-
-    It is the commonest number of labels of pairwise factors that have the same number on both
-    sides; 2 (with no pair slots to run) if there is none.
-    """
-    pairs = np.flatnonzero(graph.arities == 2)
-    if len(pairs) == 0:
-        return (0, 0)
-    first = graph.scope_offsets[pairs]
-    left = graph.cardinalities[graph.slot_variables[first]]
-    right = graph.cardinalities[graph.slot_variables[first + 1]]
-    usable = left[(left == right) & (left >= 2) & (left <= MAX_COMPILED_LABELS)]
-    if len(usable) == 0:
-        return (0, 0)
-    return (0,) * int(np.bincount(usable).argmax())
+    """A tuple as long as the number of labels for which pair kernels are compiled."""
+    return (0,) * graph.pair_cardinality
 
 
 def linking_slots(graph: FactorGraph) -> IntArray:

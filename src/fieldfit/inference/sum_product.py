@@ -130,6 +130,21 @@ class SumProduct:
             return optimize_weights(batch, counting, solve)
         return solve(counting, None)
 
+    def memory(self, graph: FactorGraph) -> float:
+        """Bytes that a run adds at its peak to the graph and the potentials it is given."""
+        entries = int(graph.unary_offsets[-1])
+        tables = int(graph.table_offsets[-1])
+        messages = int(graph.message_offsets[-1])
+        slots = int(graph.arities[graph.arities >= 2].sum())
+        plan = 12 * slots + 4 * graph.n_variables
+        # model (unary part, exponentials of tables), state (messages, log-beliefs), index, plan
+        kept = 8 * (entries + tables) + 8 * (messages + entries) + 8 * slots + plan
+        sweeping = 8 * slots + plan + 9 * graph.n_variables  # changes, restricted plan
+        if self.schedule == "residual":
+            sweeping = max(sweeping, plan + 16 * entries)
+        finishing = 8 * (entries + tables) + 24 * graph.n_factors + 16 * graph.n_variables
+        return float(kept + max(sweeping, finishing))
+
     def _check(self) -> None:
         if self.schedule not in SCHEDULES:
             raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")

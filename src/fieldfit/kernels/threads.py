@@ -18,17 +18,21 @@ from fieldfit.kernels.sweeps import refresh
 
 IntArray = NDArray[np.int32]
 
-#: A level with less work (messages or variables) than this per thread is not worth waking a thread.
-SMALLEST_CHUNK = 1024
+#: A level with less work than this per thread, in nanoseconds, is not worth waking one.
+SMALLEST_CHUNK = 15_000
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def chunk_bound(begin: int, end: int, chunk: int, n_chunks: int) -> int:
-    """Where a chunk begins: evenly spaced, whole blocks."""
+def chunk_bound(begin: int, end: int, chunk: int, n_chunks: int) -> Any:
+    """Where a chunk begins: evenly spaced, whole blocks.
+
+    A 32-bit integer, as plans hold: kernels compiled for 64-bit bounds would be other code, which
+    rounds differently from the serial one.
+    """
     if chunk >= n_chunks:
-        return end
+        return np.int32(end)
     size = (end - begin) * chunk // n_chunks
-    return min(end, begin + size // BLOCK * BLOCK)
+    return np.int32(min(end, begin + size // BLOCK * BLOCK))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -41,7 +45,7 @@ def slot_chunk_bound(
         begin < bound < end
         and structure.slot_factors[slots[bound]] == structure.slot_factors[slots[bound - 1]]
     ):
-        bound += 1
+        bound = np.int32(bound + 1)
     return bound
 
 
@@ -60,6 +64,8 @@ def run_sweeps_in_threads(
 ) -> tuple[int, int]:
     """`sweeps.run_sweeps` with ``n_threads`` chunks for each level that is large enough."""
     n_levels = len(plan.variable_offsets) - 1
+    # nanoseconds of a message: index work, exponentials and logarithms, table
+    cost = 10 + 5 * len(labels) + len(labels) ** 2 // 2
     chunk_flags = np.zeros(n_threads, dtype=np.int64)
     flags = ABOVE_TOLERANCE
     n_sweeps = 0
@@ -70,8 +76,8 @@ def run_sweeps_in_threads(
             first_pair, last_pair = plan.pair_offsets[level], plan.pair_offsets[level + 1]
             first_slot, last_slot = plan.slot_offsets[level], plan.slot_offsets[level + 1]
             first, last = plan.variable_offsets[level], plan.variable_offsets[level + 1]
-            work = last_pair - first_pair + last_slot - first_slot
-            if work < SMALLEST_CHUNK * n_threads:
+            n_messages = last_pair - first_pair + last_slot - first_slot
+            if n_messages * cost < SMALLEST_CHUNK * n_threads:
                 flags |= update_pairs(
                     labels, structure, plan, first_pair, last_pair, model, state, changes.pair,
                     damping, tol,

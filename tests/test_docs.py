@@ -1,0 +1,145 @@
+"""The README, the pages in docs/ and the examples: their code runs, their links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import fieldfit as ff
+from fieldfit.cli.demo_page import FIRST_PROGRAM
+from fieldfit.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+OPENED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "README.md").exists(), reason="the package is tested without its repository"
+)
+
+
+def code_blocks(page, language):
+    return [code for found, code in OPENED.findall(page.read_text()) if found == language]
+
+
+def page_name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+# -- code ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if code_blocks(p, "python")], ids=page_name)
+def test_code_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page.stem}
+    for code in code_blocks(page, "python"):
+        exec(compile(code, str(page), "exec"), names)
+
+
+def test_most_pages_have_code():
+    """Otherwise `test_code_runs` would pass when the pattern finds nothing."""
+    assert sum(bool(code_blocks(page, "python")) for page in PAGES) >= 8
+
+
+def test_first_program_is_that_of_the_demo_and_restores_the_picture(capsys):
+    (program,) = code_blocks(ROOT / "README.md", "python")
+    assert program == FIRST_PROGRAM
+    assert sum(bool(line.strip()) for line in program.splitlines()) <= 12
+    names = {}
+    exec(program, names)
+    before = ((names["noisy"] > 0.5) != names["clean"]).sum()
+    after = (names["restored"] != names["clean"]).sum()
+    assert after < before / 4
+    assert f"after: {after}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_commands_have_the_options_that_are_shown(page, capsys):
+    for block in code_blocks(page, "sh"):
+        for line in re.findall(r"^fieldfit .*$", block, re.MULTILINE):
+            command, *words = line.split("#")[0].split()[1:]
+            assert main([command, "--help"]) == 0
+            known = capsys.readouterr().out
+            for word in words:
+                assert not word.startswith("--") or word in known, f"{line}: {word}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_make_targets_exist(page):
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    used = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
+    assert set(used) <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_public_names_exist(page):
+    for name in re.findall(r"\bff\.(\w+)", page.read_text()):
+        assert hasattr(ff, name), name
+
+
+# -- links --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_to_files(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_named_files_exist(page):
+    """Files that a page names in back quotes, relative to the root or to the package."""
+    for name in re.findall(r"`((?:[\w.]+/)+[\w.]+\.py)`", page.read_text()):
+        assert (ROOT / name).exists() or (ROOT / "src/fieldfit" / name).exists(), name
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs/index.md").read_text()
+    for page in ROOT.glob("docs/*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index
+
+
+def test_pictures_are_small():
+    pictures = list(ROOT.glob("docs/images/*"))
+    assert pictures
+    assert all(picture.stat().st_size < 150_000 for picture in pictures)
+
+
+# -- examples -----------------------------------------------------------------------------
+
+
+def load_example(path):
+    specification = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path, tmp_path, monkeypatch, capsys):
+    if path.stem.startswith("plot_"):
+        pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    example = load_example(path)
+    sizes = {"many_graphs": (300,), "parity_code": (60,)}
+    answer = example.main(*sizes.get(path.stem, ()))
+    assert capsys.readouterr().out
+    if path.stem == "many_graphs":
+        assert answer < 1e-6
+    if path.stem == "parity_code":
+        assert answer["best word"] < answer["line"]
+    if path.stem.startswith("plot_"):
+        assert [file.suffix for file in tmp_path.iterdir()] == [".png"]
+
+
+def test_examples_are_short_and_listed():
+    readme = (ROOT / "README.md").read_text()
+    assert "(examples)" in readme
+    for path in EXAMPLES:
+        assert len(path.read_text().splitlines()) <= 60, path
