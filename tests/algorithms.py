@@ -46,9 +46,7 @@ class Algorithm:
         """Weights of tree-reweighting depend on an arbitrary order where arities exceed two."""
         if problem.is_acyclic and self.exact != "never":
             return True
-        return self.unique == "everywhere" or (
-            self.unique == "pairwise" and problem.max_arity <= 2
-        )
+        return self.unique == "everywhere" or (self.unique == "pairwise" and problem.max_arity <= 2)
 
 
 @dataclass(frozen=True, eq=False)

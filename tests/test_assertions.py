@@ -14,7 +14,7 @@ from assertions import (
     assert_no_nan,
     assert_same_beliefs,
 )
-from problems import PROBLEMS, ZERO_WEIGHT, HIDDEN_ZERO_WEIGHT, random_tables
+from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, random_tables
 from reference.mean_field import enumerate_model
 from reference.sum_product import SumProductTwin, primal_value
 
@@ -27,7 +27,9 @@ from fieldfit.errors import ZeroWeightError
 @pytest.fixture
 def result():
     graph = FactorGraph([2, 3], [(0, 1)])
-    problem = replace(PROBLEMS[0], graph=graph, potentials=random_tables(np.random.default_rng(0), graph))
+    problem = replace(
+        PROBLEMS[0], graph=graph, potentials=random_tables(np.random.default_rng(0), graph)
+    )
     return problem.exact
 
 
@@ -119,7 +121,9 @@ def test_no_nan_rejects(result):
 def test_exact_answers_of_the_registry_agree_with_plain_enumeration(problem):
     value, unary, factors = enumerate_model(problem.graph, problem.potentials, problem.observed)
     assert_close(problem.exact.log_partition, value, atol=1e-11)
-    flat = [np.concatenate([np.zeros(0), *(np.ravel(t) for t in part)]) for part in (unary, factors)]
+    flat = [
+        np.concatenate([np.zeros(0), *(np.ravel(t) for t in part)]) for part in (unary, factors)
+    ]
     assert_same_beliefs(problem.exact.beliefs, Beliefs(problem.graph, *flat), atol=1e-12)
 
 

@@ -14,6 +14,7 @@ from reference.sum_product import SumProductTwin
 from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
+from fieldfit.inference._message_model import build_model, initial_state
 from fieldfit.inference.schedule import (
     common_labels,
     flooding_plan,
@@ -22,7 +23,7 @@ from fieldfit.inference.schedule import (
     slot_order_plan,
     tree_plan,
 )
-from fieldfit.inference.sum_product import SumProduct, build_model, initial_state
+from fieldfit.inference.sum_product import SumProduct
 from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes
 from fieldfit.kernels.simd import fast_exp, fast_log
 from fieldfit.kernels.sweeps import run_sweeps
@@ -242,7 +243,9 @@ def test_a_sequential_plan_is_the_literal_sequence(name, entropy, seed):
     """Variables in any order, some twice: the plan's levels change nothing."""
     graph, potentials = MODELS[name](3 + seed, 1.0, 0.1 * seed)
     rng = np.random.default_rng(seed)
-    order = np.concatenate([rng.permutation(graph.n_variables), rng.integers(0, graph.n_variables, 4)])
+    order = np.concatenate(
+        [rng.permutation(graph.n_variables), rng.integers(0, graph.n_variables, 4)]
+    )
     kernel = Kernel(graph, potentials, entropy, plan=sequential_plan(graph, order))
     for damping in (0.0, 0.3):
         kernel.sweep(damping)
@@ -353,7 +356,8 @@ def large_models():
     for name, graph in (
         ("binary grid", FactorGraph.grid(70, 70, 2)),
         ("grid of three labels", FactorGraph.grid(50, 60, 3)),
-        ("triples", FactorGraph([2, 3] * 1500, np.stack([np.arange(2990) + k for k in (0, 1, 7)], 1))),
+        ("triples", FactorGraph(
+            [2, 3] * 1500, np.stack([np.arange(2990) + k for k in (0, 1, 7)], axis=1))),
         ("pairs of both kinds", FactorGraph([2] * 3000 + [3] * 1000, np.concatenate([
             rng.integers(0, 2000, (6000, 1)), rng.integers(2000, 4000, (6000, 1))], axis=1))),
     ):  # fmt: skip
@@ -366,6 +370,7 @@ def large_models():
 
 
 LARGE_MODELS = tuple(large_models())
+
 
 @pytest.mark.parametrize(("graph", "potentials"), LARGE_MODELS)
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "tree", "residual"])
@@ -391,7 +396,9 @@ def test_flooding_on_a_large_graph_is_simultaneous(graph, potentials):
     Renaming variables backwards reverses the order of all messages inside a level; a flooding
     sweep does not know the difference.
     """
-    solver = SumProduct(entropy=Convex(0.2), schedule="flooding", tol=1e-6, max_iter=20, damping=0.1)
+    solver = SumProduct(
+        entropy=Convex(0.2), schedule="flooding", tol=1e-6, max_iter=20, damping=0.1
+    )
     order = np.arange(graph.n_factors)[::-1]
     other = FactorGraph.from_flat(
         graph.cardinalities,

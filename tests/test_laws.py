@@ -114,8 +114,12 @@ def test_value_is_the_surrogate_at_the_beliefs(algorithm, problem):
     assert_close(result.log_partition, value, atol=1e-8 * problem.scale)
 
 
-@pytest.mark.parametrize("problem", [p for p in PROBLEMS if p.name != "huge range on a ring"], ids=str)
-@pytest.mark.parametrize("entropy", ["Bethe", "TreeReweighted", "Convex", "Convex without variables"])
+@pytest.mark.parametrize(
+    "problem", [p for p in PROBLEMS if p.name != "huge range on a ring"], ids=str
+)
+@pytest.mark.parametrize(
+    "entropy", ["Bethe", "TreeReweighted", "Convex", "Convex without variables"]
+)
 def test_all_schedules_reach_the_same_fixed_point(entropy, problem):
     """The registry's loopy problems are weak enough for Bethe's fixed point to be unique too."""
     results = [solve(a, problem) for a in SUM_PRODUCT if a.name.rsplit(",")[0] == entropy]
@@ -147,9 +151,7 @@ def test_a_constant_shifts_the_value_and_leaves_beliefs(algorithm, problem):
     result, other = solve(algorithm, problem), algorithm.run(shifted(problem, unary, factor))
     # 1000 + 5 rounds at 1e-13, which potentials of that size pass on to beliefs
     assert_same_beliefs(other.beliefs, result.beliefs, atol=1e-8)
-    assert_close(
-        other.log_partition - unary.sum() - factor.sum(), result.log_partition, atol=1e-8
-    )
+    assert_close(other.log_partition - unary.sum() - factor.sum(), result.log_partition, atol=1e-8)
 
 
 def relabelled(problem, rng):
@@ -322,7 +324,9 @@ def test_a_batch_gives_each_example_its_own_result(algorithm):
     )
     assert_no_nan(together)
     assert together.log_partition == pytest.approx(together.log_partitions.sum(), abs=1e-9)
-    for m, (problem, beliefs) in enumerate(zip(PROBLEMS, batch.split(together.beliefs), strict=True)):
+    for m, (problem, beliefs) in enumerate(
+        zip(PROBLEMS, batch.split(together.beliefs), strict=True)
+    ):
         alone = solve(algorithm, problem)
         assert together.converged_examples[m] or not alone.converged, problem
         if algorithm.bound is not None:

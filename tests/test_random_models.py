@@ -100,7 +100,8 @@ def test_random_models(first):
 def test_schedules_reach_the_same_fixed_point_where_it_is_unique(first):
     """Concave entropies, and any entropy on trees."""
     n_compared = 0
-    for seed in range(first, min(first + PER_TEST, N_MODELS // 4)):
+    seeds = range(first, min(first + PER_TEST, N_MODELS // 4))
+    for seed in seeds:
         problem = random_problem(seed)
         for name, entropy in ENTROPIES.items():
             if not entropy.counting_numbers(problem.graph).concave:
@@ -120,7 +121,7 @@ def test_schedules_reach_the_same_fixed_point_where_it_is_unique(first):
                     assert_close(
                         result.log_partition, flooding.log_partition, atol=1e-7, rtol=1e-12
                     )
-    assert n_compared >= 100
+    assert n_compared >= 2 * len(seeds)
 
 
 def test_the_models_cover_what_they_claim():
@@ -144,4 +145,6 @@ def test_a_wrong_value_would_be_noticed():
     problem = random_problem(3)
     result = solver("trw").run(problem.graph, problem.potentials, problem.observed)
     with pytest.raises(AssertionError):
-        check_result(problem, replace(result, log_partition=result.log_partition - 1e-3, bound="upper"))
+        check_result(
+            problem, replace(result, log_partition=result.log_partition - 1e-3, bound="upper")
+        )

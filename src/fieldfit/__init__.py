@@ -25,6 +25,9 @@ from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.schedule import grid_clique_order
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.io import (
+    MapAnswer,
+    MarginalAnswer,
+    PartitionAnswer,
     read_answer,
     read_evidence,
     read_fg,
@@ -56,10 +59,13 @@ __all__ = [
     "Gibbs",
     "InferenceResult",
     "InvalidInputError",
+    "MapAnswer",
     "MapResult",
+    "MarginalAnswer",
     "MaxProduct",
     "MeanField",
     "MissingDependencyError",
+    "PartitionAnswer",
     "Potentials",
     "SumProduct",
     "TooLargeError",

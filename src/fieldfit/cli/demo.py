@@ -24,7 +24,7 @@ __all__ = ["add_parser", "run"]
 #: Log-potential of two neighbours that agree.  Above 0.88 large blobs form without any data
 #: (the phase transition of the square lattice), and noise as strong as ours needs about that.
 COUPLING = 1.0
-#: Pictures up to this size are done exactly too: width 20, about a second.
+#: Pictures up to this size are done exactly too: the width is 20, which takes about three seconds.
 MAX_EXACT_SIZE = 20
 #: The patch for the bounds, small enough for exact inference at every coupling in a moment.
 PATCH_SIZE = 12

@@ -36,9 +36,15 @@ _LETTERS = {
 
 
 def draw_picture(size: int) -> LabelArray:
-    """A square picture: two words, a ring, a disc and a wavy line."""
+    """A square picture: two words, a ring, a disc and a wavy line.
+
+    Below 48 pixels strokes would be a pixel wide, which no smoothing survives: one large ring.
+    """
     middle = (np.arange(size) + 0.5) / size
     y, x = np.meshgrid(middle, middle, indexing="ij")
+    if size < 48:
+        distance = np.hypot(x - 0.5, y - 0.5)
+        return ((distance < 0.4) & (distance > 0.18)).astype(np.int32)
     ink = _word("field", x, y, left=0.07, top=0.08, cell=0.046)
     ink |= _word("fit", x, y, left=0.07, top=0.40, cell=0.046)
     distance = np.hypot(x - 0.78, y - 0.56)

@@ -224,7 +224,6 @@ def _decode(
             damping=args.damping,
             tol=args.tol,
             max_iter=args.max_iter,
-            random_state=args.seed,
             progress=progress,
         )
 

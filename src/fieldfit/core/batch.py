@@ -64,6 +64,11 @@ class Batch:
             raise InvalidInputError(
                 f"potentials must have {self.n_examples} entries, got {len(potentials)}"
             )
+        for example, (graph, given) in enumerate(zip(self.graphs, potentials, strict=True)):
+            if not given.graph.has_structure_of(graph):
+                raise InvalidInputError(
+                    f"potentials[{example}] must belong to {graph!r}, got {given.graph!r}"
+                )
         return Potentials.from_flat(
             self.graph,
             np.concatenate([p.unary_values for p in potentials]),

@@ -129,6 +129,16 @@ class Entropy(ABC):
             kept[self] = numbers
         return numbers
 
+    @property
+    def name(self) -> str:
+        """How results name the entropy."""
+        return type(self).__name__ + ("(optimized)" if self.is_optimized else "")
+
+    @property
+    def is_optimized(self) -> bool:
+        """True if the numbers are to be improved for the potentials at hand."""
+        return False
+
     @abstractmethod
     def compute(self, graph: FactorGraph) -> CountingNumbers:
         """Counting numbers of ``graph``, computed afresh."""

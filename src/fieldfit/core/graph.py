@@ -173,6 +173,14 @@ class FactorGraph:
         """Shape of one factor's table."""
         return tuple(int(self.cardinalities[i]) for i in self.scope(factor))
 
+    def has_structure_of(self, other: FactorGraph) -> bool:
+        """True if the other graph has the same variables and scopes, in the same order."""
+        return self is other or (
+            np.array_equal(self.cardinalities, other.cardinalities)
+            and np.array_equal(self.scope_offsets, other.scope_offsets)
+            and np.array_equal(self.slot_variables, other.slot_variables)
+        )
+
     @cached_property
     def arities(self) -> IntArray:
         """Number of variables of each factor."""
@@ -328,7 +336,8 @@ def _table_sizes(sizes: IntArray, arities: NDArray[np.int64]) -> NDArray[np.int6
         return np.zeros(0, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(arities)])[:-1]
     padded = np.concatenate([sizes, [1]]).astype(np.float64)  # so that a last empty scope is legal
-    products = np.multiply.reduceat(padded, starts)
+    with np.errstate(over="ignore"):  # infinitely many entries are too many as well
+        products = np.multiply.reduceat(padded, starts)
     products[arities == 0] = 1.0
     large = int(np.argmax(products))
     if products[large] > MAX_ENTRIES:

@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit.core.graph import FactorGraph
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["Beliefs", "Potentials", "folded_unary", "observed_labels"]
+__all__ = [
+    "Beliefs",
+    "Potentials",
+    "conditioned_unary",
+    "folded_unary",
+    "observed_labels",
+    "require_graph",
+]
 
 FloatArray = NDArray[np.float64]
 Tables = Sequence[ArrayLike | None] | NDArray[Any] | None
@@ -43,6 +50,15 @@ class _GraphVector:
         table = self.factor_values[offsets[index] : offsets[index + 1]]
         return table.reshape(self.graph.table_shape(index))
 
+    def unary_matrix(self) -> FloatArray:
+        """Values of all variables, shape ``(n_variables, K)``, if all have K labels (a view)."""
+        cardinality = self.graph.uniform_cardinality
+        if cardinality is None:
+            raise InvalidInputError(
+                f"unary_matrix needs variables with one number of labels, got {self.graph!r}"
+            )
+        return self.unary_values.reshape(-1, cardinality)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.graph!r})"
 
@@ -56,10 +72,11 @@ class Potentials(_GraphVector):
         The structure.
     unary
         One log table for each variable (``None`` entries are zero), or an array
-        ``(n_variables, K)``, or ``None`` for zero.
+        ``(n_variables, K)`` or, for a grid, ``(height, width, K)``, or ``None`` for zero.
     factors
         One log table for each factor, axes in the order of its scope, or an array with the
-        factors along its first axis, or ``None`` for zero.
+        factors along its first axis, or ``None`` for zero.  An array with the axes of a single
+        table is that table for every factor.
 
     Examples
     --------
@@ -151,6 +168,29 @@ def folded_unary(potentials: Potentials) -> FloatArray:
     return values
 
 
+def conditioned_unary(
+    graph: FactorGraph, potentials: Potentials, observed: dict[int, int] | ArrayLike | None
+) -> FloatArray:
+    """`folded_unary` with evidence: the other labels of an observed variable get ``-inf``."""
+    require_graph(graph, potentials)
+    labels = observed_labels(graph, observed)
+    unary = folded_unary(potentials)
+    clamped = np.flatnonzero(labels >= 0)
+    if len(clamped):
+        excluded = np.repeat(labels >= 0, graph.cardinalities)
+        excluded[graph.unary_offsets[clamped] + labels[clamped]] = False
+        unary[excluded] = -np.inf
+    return unary
+
+
+def require_graph(graph: FactorGraph, potentials: Potentials) -> None:
+    """Refuse potentials of a graph with another structure."""
+    if not potentials.graph.has_structure_of(graph):
+        raise InvalidInputError(
+            f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
+        )
+
+
 def observed_labels(
     graph: FactorGraph, observed: dict[int, int] | ArrayLike | None
 ) -> NDArray[np.int32]:
@@ -208,6 +248,8 @@ def _flatten(
     count = len(offsets) - 1
     if tables is None:
         return np.zeros(offsets[-1])
+    if isinstance(tables, np.ndarray):
+        tables = _one_axis_of_tables(name, tables, graph)
     if len(tables) != count:
         raise InvalidInputError(f"{name} must have {count} tables, got {len(tables)}")
     if (
@@ -228,6 +270,20 @@ def _flatten(
             )
         values[offsets[index] : offsets[index + 1]] = array.ravel()
     return values
+
+
+def _one_axis_of_tables(name: str, tables: NDArray[Any], graph: FactorGraph) -> NDArray[Any]:
+    """An array whose first axis runs over variables or factors."""
+    if name == "unary" and tables.ndim > 2:
+        return tables.reshape(-1, tables.shape[-1])
+    if name == "factors" and graph.n_factors and tables.ndim == int(graph.arities[0]) > 0:
+        if _all_shapes(graph, name, tables.shape):
+            return np.broadcast_to(tables, (graph.n_factors, *tables.shape))
+        raise InvalidInputError(
+            f"factors must have {graph.n_factors} tables, or be one table of a shape that all "
+            f"factors share, got an array of shape {tables.shape}"
+        )
+    return tables
 
 
 def _all_shapes(graph: FactorGraph, name: str, shape: tuple[int, ...]) -> bool:

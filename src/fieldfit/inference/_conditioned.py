@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials, folded_unary, observed_labels
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.core.potentials import Potentials, conditioned_unary
+from fieldfit.errors import ZeroWeightError
 from fieldfit.kernels.feasible import (
     IMPOSSIBLE,
     find_feasible_labels,
@@ -36,19 +36,7 @@ def condition(
     graph: FactorGraph, potentials: Potentials, observed: dict[int, int] | ArrayLike | None
 ) -> tuple[GeneralModel, NDArray[np.int32]]:
     """The conditioned model, variables ordered colour by colour, and their colours in order."""
-    given = potentials.graph
-    if given is not graph and not (
-        np.array_equal(given.cardinalities, graph.cardinalities)
-        and np.array_equal(given.scope_offsets, graph.scope_offsets)
-        and np.array_equal(given.slot_variables, graph.slot_variables)
-    ):
-        raise InvalidInputError(f"potentials must belong to {graph!r}, got {given!r}")
-    labels = observed_labels(graph, observed)
-    unary = folded_unary(potentials)
-    excluded = np.repeat(labels >= 0, graph.cardinalities)
-    clamped = np.flatnonzero(labels >= 0)
-    excluded[graph.unary_offsets[clamped] + labels[clamped]] = False
-    unary[excluded] = -np.inf
+    unary = conditioned_unary(graph, potentials, observed)
     constants = potentials.factor_values[graph.table_offsets[:-1][graph.arities == 0]]
     if np.isneginf(constants).any():
         raise ZeroWeightError(f"{NO_WEIGHT}, got a constant factor of weight zero")

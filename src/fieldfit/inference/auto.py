@@ -27,6 +27,18 @@ INFERENCE_METHODS = (
 
 _ENTROPIES: dict[str, type[Entropy]] = {"bp": Bethe, "trw": TreeReweighted, "convex": Convex}
 
+_ITERATIVE = frozenset({"damping", "max_iter", "tol"})
+_USED: dict[str, frozenset[str]] = {
+    "auto": frozenset({"max_iter", "tol"}),
+    "exact": frozenset(),
+    "bp": _ITERATIVE | {"schedule"},
+    "trw": _ITERATIVE | {"schedule"},
+    "convex": _ITERATIVE | {"schedule"},
+    "mean-field": _ITERATIVE,
+    "gibbs": frozenset({"max_iter"}),
+    "brute-force": frozenset(),
+}
+
 Progress = Callable[[int, float], None]
 
 
@@ -56,6 +68,11 @@ def infer(
     >>> ff.infer(graph, ff.Potentials(graph)).bound
     'exact'
     """
+    if method not in INFERENCE_METHODS:
+        raise InvalidInputError(f"method must be one of {INFERENCE_METHODS}, got {method!r}")
+    refuse_unused(
+        method, _USED[method], schedule=schedule, damping=damping, tol=tol, max_iter=max_iter
+    )
     if method == "auto":
         return _automatic(graph, potentials, observed, max_memory, tol, max_iter, progress)
     if method == "exact":
@@ -69,11 +86,19 @@ def infer(
     if method == "gibbs":
         gibbs = replace(Gibbs(random_state=random_state), **_given(n_sweeps=max_iter))
         return gibbs.run(graph, potentials, observed, progress=progress)
-    if method in _ENTROPIES:
-        solver = SumProduct(entropy=_ENTROPIES[method]())
-        given = _given(schedule=schedule, damping=damping, tol=tol, max_iter=max_iter)
-        return replace(solver, **given).run(graph, potentials, observed, progress=progress)
-    raise InvalidInputError(f"method must be one of {INFERENCE_METHODS}, got {method!r}")
+    solver = SumProduct(entropy=_ENTROPIES[method]())
+    given = _given(schedule=schedule, damping=damping, tol=tol, max_iter=max_iter)
+    return replace(solver, **given).run(graph, potentials, observed, progress=progress)
+
+
+def refuse_unused(method: str, used: frozenset[str], **options: Any) -> None:
+    """Refuse options that a method would ignore."""
+    for name in _given(**options):
+        if name not in used:
+            raise InvalidInputError(
+                f"{name} must be left out for method {method!r}, which does not use it, "
+                f"got {options[name]!r}"
+            )
 
 
 def _given(**options: Any) -> dict[str, Any]:

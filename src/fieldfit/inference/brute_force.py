@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials, observed_labels
+from fieldfit.core.potentials import Beliefs, Potentials, observed_labels, require_graph
 from fieldfit.core.result import InferenceResult
-from fieldfit.errors import InvalidInputError, TooLargeError, ZeroWeightError
+from fieldfit.errors import TooLargeError, ZeroWeightError
 
 __all__ = ["BruteForce"]
 
@@ -85,10 +85,7 @@ class BruteForce:
         observed: dict[int, int] | ArrayLike | None = None,
     ) -> NDArray[np.float64]:
         """Score ``s(y)`` of every configuration of `configurations`, in that order."""
-        if potentials.graph is not graph:
-            raise InvalidInputError(
-                f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
-            )
+        require_graph(graph, potentials)
         parts = []
         for chunk in _configurations(graph, self._checked(graph, observed)):
             score = np.zeros(len(chunk))

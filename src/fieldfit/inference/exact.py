@@ -17,9 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials, folded_unary, observed_labels
+from fieldfit.core.potentials import (
+    Beliefs,
+    Potentials,
+    folded_unary,
+    observed_labels,
+    require_graph,
+)
 from fieldfit.core.result import InferenceResult
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.errors import ZeroWeightError
 from fieldfit.inference.elimination import Budget, Plan, find_plan, fixed_labels
 from fieldfit.kernels.clique_tree import pass_downward, pass_upward
 from fieldfit.kernels.tables import LogTables
@@ -128,10 +134,7 @@ def log_tables(
 ) -> tuple[float, LogTables]:
     """The constant that the fixed labels contribute, and the tables of all other terms."""
     graph = plan.graph
-    if potentials.graph is not graph:
-        raise InvalidInputError(
-            f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
-        )
+    require_graph(graph, potentials)
     unary = folded_unary(potentials)
     # kernels are compiled for writeable arrays; a read-only view is copied
     factors = np.require(potentials.factor_values, np.float64, ["C", "W"])

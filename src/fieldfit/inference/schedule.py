@@ -35,6 +35,7 @@ __all__ = [
     "plan_for",
     "sequential_plan",
     "slot_order_plan",
+    "tree_order_plan",
     "tree_plan",
 ]
 
@@ -127,7 +128,8 @@ def tree_plan(graph: FactorGraph) -> Plan:
     """Tree-based reparameterisation: an exact two-pass sweep on each of a few spanning forests.
 
     The forests together cover every factor; one sweep visits all of them.  On an acyclic graph
-    there is one forest, and one sweep is exact.  Wainwright, Jaakkola and Willsky (2003).
+    there is one forest, and one sweep is exact.  Wainwright, Jaakkola and Willsky (2003).  Only
+    for Bethe's counting numbers: see `tree_order_plan`.
     """
     all_slots: list[IntArray] = []
     all_levels: list[IntArray] = []
@@ -145,28 +147,47 @@ def tree_plan(graph: FactorGraph) -> Plan:
     )
 
 
-def plan_for(graph: FactorGraph, schedule: str, order: Any = None) -> Plan:
+def tree_order_plan(graph: FactorGraph) -> Plan:
+    """The variables of a few spanning forests, from the leaves to the roots and back.
+
+    With counting numbers other than Bethe's the multipliers of one factor depend on all messages
+    into a variable, so these must be updated together: then a step is exact (for concave
+    entropies it descends on the dual), while single messages along a tree may diverge.
+    """
+    forests = [rooted_order(graph, members).variables for members in forest_cover(graph)]
+    if not forests:
+        return flooding_plan(graph)
+    passes = [part for forest in forests for part in (forest[::-1], forest)]
+    return sequential_plan(graph, np.concatenate(passes))
+
+
+def plan_for(
+    graph: FactorGraph, schedule: str, order: ArrayLike | None = None, *, is_bethe: bool
+) -> Plan:
     """The plan of a named schedule (``"residual"`` verifies with the sequential plan)."""
     if schedule == "flooding":
         return flooding_plan(graph)
     if schedule == "tree":
-        return tree_plan(graph)
-    if graph.is_acyclic and order is None:
+        return tree_plan(graph) if is_bethe else tree_order_plan(graph)
+    if graph.is_acyclic and is_bethe and order is None:
         return tree_plan(graph)  # sequential by leaves and back: exact in one sweep
     return sequential_plan(graph, order)
 
 
-def cached_plan(graph: FactorGraph, schedule: str, order: Any = None) -> Plan:
+def cached_plan(
+    graph: FactorGraph, schedule: str, order: ArrayLike | None = None, *, is_bethe: bool = True
+) -> Plan:
     """`plan_for`, remembered for as long as the graph lives (unless an order is given)."""
     if order is not None:
-        return plan_for(graph, schedule, order)
+        return plan_for(graph, schedule, order, is_bethe=is_bethe)
     plans = _PLANS.setdefault(graph, {})
-    if schedule not in plans:
-        plans[schedule] = plan_for(graph, schedule)
-    return plans[schedule]
+    key = (schedule, is_bethe)
+    if key not in plans:
+        plans[key] = plan_for(graph, schedule, is_bethe=is_bethe)
+    return plans[key]
 
 
-_PLANS: WeakKeyDictionary[FactorGraph, dict[str, Plan]] = WeakKeyDictionary()
+_PLANS: WeakKeyDictionary[FactorGraph, dict[tuple[str, bool], Plan]] = WeakKeyDictionary()
 
 
 # -- helpers ------------------------------------------------------------------------------

@@ -23,16 +23,22 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials, folded_unary, observed_labels
+from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.core.result import Bound, InferenceResult
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference._message_model import (
+    at_floor,
+    build_model,
+    initial_state,
+    raise_contradiction,
+)
 from fieldfit.inference.optimized_weights import optimize_weights
 from fieldfit.inference.residual import residual_messages
 from fieldfit.inference.schedule import SCHEDULES, cached_plan, common_labels
 from fieldfit.kernels.active import neighbours_of_moved, restricted_plan, variable_changes
-from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes, Model, Plan, State
-from fieldfit.kernels.beliefs import factor_beliefs, fill_exp_tables, unary_beliefs
-from fieldfit.kernels.sweeps import refresh, run_sweeps
+from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes, Model, State
+from fieldfit.kernels.beliefs import factor_beliefs, unary_beliefs
+from fieldfit.kernels.sweeps import run_sweeps
 
 __all__ = ["SumProduct"]
 
@@ -112,7 +118,6 @@ class SumProduct:
         progress: Progress | None = None,
     ) -> InferenceResult:
         """Beliefs and one ``B`` for each example; examples that have converged are left alone."""
-        self._check()
         graph = batch.graph
 
         def solve(counting: CountingNumbers, start: InferenceResult | None) -> InferenceResult:
@@ -145,7 +150,11 @@ class SumProduct:
         finishing = 8 * (entries + tables) + 24 * graph.n_factors + 16 * graph.n_variables
         return float(kept + max(sweeping, finishing))
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        if not isinstance(self.entropy, Entropy):
+            raise InvalidInputError(
+                f"entropy must be an entropy such as Bethe() or TreeReweighted(), got {self.entropy!r}"
+            )
         if self.schedule not in SCHEDULES:
             raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
         if self.damping is not None and not 0.0 <= self.damping < 1.0:
@@ -158,74 +167,6 @@ class SumProduct:
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"
             )
-
-
-def build_model(
-    graph: FactorGraph,
-    potentials: Potentials,
-    counting: CountingNumbers,
-    observed: dict[int, int] | ArrayLike | None,
-) -> Model:
-    """Potentials with evidence and entropy applied, checked for factors that forbid everything."""
-    if potentials.graph is not graph:
-        raise InvalidInputError(
-            f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
-        )
-    labels = observed_labels(graph, observed)
-    unary = folded_unary(potentials)
-    if (labels >= 0).any():
-        allowed = np.repeat(labels, graph.cardinalities)
-        within = np.arange(len(unary)) - np.repeat(graph.unary_offsets[:-1], graph.cardinalities)
-        unary[(allowed >= 0) & (within != allowed)] = -np.inf
-    weight = np.where(graph.arities >= 2, counting.factor, 1.0)
-    exp_table = np.empty(len(potentials.factor_values))
-    empty = fill_exp_tables(graph.structure, potentials.factor_values, weight, exp_table)
-    if empty >= 0:
-        raise ZeroWeightError(
-            f"the model has total weight zero: every entry of factors[{empty}] is -inf"
-        )
-    return Model(
-        unary=unary,
-        log_table=potentials.factor_values,
-        exp_table=exp_table,
-        factor_weight=weight,
-        variable_total=counting.variable_total,
-    )
-
-
-def initial_state(graph: FactorGraph, model: Model, init: InferenceResult | None) -> State:
-    """Uniform messages, or those of an earlier result; beliefs to match."""
-    n_messages = int(graph.message_offsets[-1])
-    if init is None:
-        message = np.zeros(n_messages)
-    else:
-        earlier = init.state
-        if not isinstance(earlier, State) or len(earlier.message) != n_messages:
-            raise InvalidInputError("init must be a SumProduct result on a graph of this structure")
-        # an excluded label may be possible under the new potentials: forget exclusions
-        message = np.where(np.isneginf(earlier.message), 0.0, earlier.message)
-    state = State(message=message, log_belief=np.empty(int(graph.unary_offsets[-1])))
-    refresh_all(graph, model, state)
-    return state
-
-
-def refresh_all(graph: FactorGraph, model: Model, state: State) -> None:
-    """Beliefs of all variables from the messages; raises if a variable has no label left."""
-    everyone = np.arange(graph.n_variables, dtype=np.int32)
-    labels = common_labels(graph)
-    flags = refresh(labels, graph.structure, everyone, 0, len(everyone), model, state)
-    if flags & CONTRADICTION:
-        raise_contradiction(graph, state)
-
-
-def raise_contradiction(graph: FactorGraph, state: State) -> None:
-    """Say which variable has no possible label."""
-    impossible = np.add.reduceat(
-        state.log_belief > -np.inf, graph.unary_offsets[:-1], dtype=np.int64
-    )
-    empty = np.flatnonzero(impossible == 0)
-    where = f"no label of variable {empty[0]} is possible" if len(empty) else "messages vanish"
-    raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {where}")
 
 
 class _Run:
@@ -246,6 +187,9 @@ class _Run:
         self.state = state
         self.progress = progress
         self.labels = common_labels(batch.graph)
+        self.is_bethe = bool(
+            np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0)
+        )
         self.n_iter = 0
         self.changes = np.zeros(batch.graph.n_variables)  # of the messages into each variable
 
@@ -257,16 +201,25 @@ class _Run:
         message that was left out.
         """
         structure, tol = self.graph.structure, self.options.tol
-        everything = cached_plan(self.graph, self.options.schedule, self.options.order)
+        everything = cached_plan(
+            self.graph, self.options.schedule, self.options.order, is_bethe=self.is_bethe
+        )
         kernel = sweep_kernel(self.options.n_jobs)
-        damping = _Damping(self.options.damping)
+        given = self.options.damping
+        if given is None and self.is_bethe and self.graph.is_acyclic:
+            given = 0.0  # exact after as many sweeps as a path is long, whatever the residual does
+        damping = _Damping(given)
         plan, done = everything, 0
         while done < max_sweeps:
+            left = max_sweeps - done
+            if left == 1:
+                plan = everything  # the last sweep measures
             n_messages = max(1, len(plan.pair_target) + len(plan.slots))
             changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
             n_sweeps, flags = kernel(
                 self.labels, structure, plan, self.model, self.state, changes, damping.value, tol,
-                min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages, max_sweeps - done),
+                min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages,
+                    left if plan is everything else left - 1),
             )  # fmt: skip
             done += n_sweeps
             self.n_iter += n_sweeps
@@ -284,20 +237,6 @@ class _Run:
                 return
             else:
                 plan = everything
-        if plan is not everything:
-            self._measure(everything, kernel)
-
-    def _measure(self, everything: Plan, kernel: Any) -> None:
-        """One last sweep over everything: its changes are the residuals that are reported."""
-        changes = Changes(np.zeros(len(everything.pair_target)), np.zeros(len(everything.slots)))
-        _, flags = kernel(
-            self.labels, self.graph.structure, everything, self.model, self.state, changes,
-            0.0, self.options.tol, 1,
-        )  # fmt: skip
-        if flags & CONTRADICTION:
-            raise_contradiction(self.graph, self.state)
-        self.n_iter += 1
-        self.changes = variable_changes(self.graph.structure, everything, changes)
 
     def residual(self) -> None:
         """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
@@ -306,12 +245,19 @@ class _Run:
         waiting = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
         waiting[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
         per_call = MESSAGES_PER_CALL if self.progress is None else 8 * n_slots
-        total = 0
-        while total < options.max_iter * n_slots:
+        # the last pass may go over by one sweep, and a sweep is needed to verify
+        total, most = 0, (options.max_iter - 2) * n_slots
+        while total < most:
             n_messages, contradiction = residual_messages(
-                graph, self.labels, self.model, self.state, waiting.reshape(-1), options.damping or 0.0,
-                options.tol, min(per_call, options.max_iter * n_slots - total),
-            )  # fmt: skip
+                graph,
+                self.labels,
+                self.model,
+                self.state,
+                waiting.reshape(-1),
+                options.damping or 0.0,
+                options.tol,
+                min(per_call, most - total),
+            )
             total += n_messages
             self.n_iter = -(-total // n_slots)
             if contradiction:
@@ -338,7 +284,8 @@ class _Run:
         ]
         values = batch.sum_variables(self.model.variable_total * log_variable)
         values += batch.sum_factors(self.model.factor_weight * log_factor + constants)
-        settled = batch.max_variables(self.changes) <= self.options.tol
+        low = batch.max_variables(at_floor(graph, self.model, self.state).astype(np.float64))
+        settled = (batch.max_variables(self.changes) <= self.options.tol) & (low == 0.0)
         converged = bool(settled.all())
         residual = float(self.changes.max(initial=0.0))
         return InferenceResult(
@@ -348,20 +295,25 @@ class _Run:
             converged=converged,
             n_iter=self.n_iter,
             residual=residual,
-            status=self._status(residual, settled),
-            method=f"SumProduct({type(self.options.entropy).__name__}, {self.options.schedule})",
+            status=self._status(residual, settled, bool(low.any())),
+            method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
             log_partitions=values,
             converged_examples=settled,
             state=self.state,
         )
 
-    def _status(self, residual: float, settled: NDArray[np.bool_]) -> str:
+    def _status(self, residual: float, settled: NDArray[np.bool_], is_low: bool) -> str:
         sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
         if settled.all():
             return f"converged: largest message change {residual:.2g} after {sweeps}"
         where = ""
         if len(settled) > 1:
             where = f" in {int((~settled).sum())} of {len(settled)} examples"
+        if is_low:
+            return (
+                f"not converged{where}: hard zeros in cycles make messages grow without bound "
+                f"({sweeps}); TreeReweighted() may help"
+            )
         return (
             f"not converged{where}: largest message change {residual:.2g} after {sweeps} "
             f"(tol {self.options.tol:.2g}); more sweeps, damping, another schedule or a concave "

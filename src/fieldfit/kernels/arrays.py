@@ -20,6 +20,9 @@ the length of a tuple: it is then part of the type, and the compiled code is cac
 Range: with both the table and the incoming vector scaled to maximum 1, what underflows is below
 1e-300, so a sum above `TINY` is right to full precision.  A message with any smaller sum is
 computed again in the log domain, entry by entry.  Hard zeros therefore cost time, never digits.
+Loopy messages may send a label's weight to zero faster and faster; their logarithms are kept above
+``floor``, beyond the reach of any sum of potentials, so that this never ends in an infinity that
+would look like a hard zero.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class Model(NamedTuple):
     exp_table: FloatArray  # exp((th_a - max th_a) / c_a)
     factor_weight: FloatArray  # c_a
     variable_total: FloatArray  # chat_i
+    floor: float  # see "Range"
 
 
 class State(NamedTuple):

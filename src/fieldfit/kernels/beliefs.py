@@ -113,8 +113,8 @@ def factor_beliefs(
             continue
         if last == first:
             source = structure.unary_offsets[structure.slot_variables[first]]
-            for z in range(end - begin):
-                beliefs[begin + z] = np.exp(state.log_belief[source + z])
+            # log-beliefs of diverging messages are normalised only up to their rounding
+            normalise(state.log_belief, source, source + end - begin, beliefs, begin)
             continue
         weight = model.factor_weight[factor]
         inverse = 1.0 / weight
@@ -143,3 +143,50 @@ def factor_beliefs(
                 store(beliefs, row + y, shift + value)
             changed = next_row(structure, first, last, digits)
         log_normalizer[factor] = normalise(beliefs, begin, end, beliefs, begin)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def largest_disagreements(
+    structure: Any, unary: FloatArray, tables: FloatArray, disagreement: FloatArray
+) -> None:
+    """For each variable, how far the marginals of its factors' beliefs are from its own belief.
+
+    Beliefs that come from messages and agree everywhere are a stationary point of the surrogate;
+    for a concave entropy, its maximum.
+    """
+    width, arity = 1, 1
+    for factor in range(len(structure.scope_offsets) - 1):
+        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+        width = max(width, structure.message_offsets[stop] - structure.message_offsets[first])
+        arity = max(arity, stop - first)
+    marginal = np.empty(width)
+    digits = np.empty(arity, dtype=np.int32)
+    disagreement[:] = 0.0
+    for factor in range(len(structure.scope_offsets) - 1):
+        first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+        if last <= first:
+            continue
+        base = structure.message_offsets[first]
+        n_last = structure.cardinalities[structure.slot_variables[last]]
+        row_marginal = structure.message_offsets[last] - base
+        marginal[: structure.message_offsets[last + 1] - base] = 0.0
+        digits[: last - first] = 0
+        for row in range(
+            structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last
+        ):
+            total = 0.0
+            for y in range(n_last):
+                total += tables[row + y]
+                marginal[row_marginal + y] += tables[row + y]
+            for position in range(first, last):
+                offset = structure.message_offsets[position] - base
+                marginal[offset + digits[position - first]] += total
+            next_row(structure, first, last, digits)
+        for slot in range(first, last + 1):
+            i = structure.slot_variables[slot]
+            for y in range(structure.cardinalities[i]):
+                gap = abs(
+                    marginal[structure.message_offsets[slot] - base + y]
+                    - unary[structure.unary_offsets[i] + y]
+                )
+                disagreement[i] = max(disagreement[i], gap)

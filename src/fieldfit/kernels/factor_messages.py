@@ -195,6 +195,7 @@ def commit_slot(
     structure: Any,
     slot: int,
     scale: float,
+    floor: float,
     outer: FloatArray,
     start: int,
     message: FloatArray,
@@ -211,6 +212,7 @@ def commit_slot(
     largest = 0.0
     for y in range(n_labels):
         value = scale * (outer[start + y] - top)
+        value = max(value, floor) if value > NO_WEIGHT else NO_WEIGHT
         old = message[offset + y]
         if value != old:
             largest = max(largest, abs(value - old))
@@ -272,7 +274,9 @@ def update_slots(
         while index < following:
             slot = plan.slots[index]
             start = structure.message_offsets[slot] - base
-            largest = commit_slot(structure, slot, weight, outer, start, state.message, damping)
+            largest = commit_slot(
+                structure, slot, weight, model.floor, outer, start, state.message, damping
+            )
             flags |= CONTRADICTION if largest < 0.0 else 0
             flags |= ABOVE_TOLERANCE if largest > tol else 0
             change[index] = largest

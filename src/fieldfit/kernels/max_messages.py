@@ -82,6 +82,7 @@ def commit_max_pairs(
     message: FloatArray,
     outgoing: FloatArray,
     damping: float,
+    floor: float,
 ) -> float:
     """Normalise, damp and write; the largest change, or -1 if some message forbids all labels."""
     n_labels = len(labels)
@@ -96,6 +97,7 @@ def commit_max_pairs(
             return -1.0
         for y in range(n_labels):
             value = outgoing[row + y] - top
+            value = max(value, floor) if value > NO_WEIGHT else NO_WEIGHT
             old = message[target + y]
             if value != old:
                 largest = max(largest, abs(value - old))
@@ -140,7 +142,9 @@ def update_max_slots(
         while index < following:
             slot = plan.slots[index]
             start = structure.message_offsets[slot] - base
-            change = commit_slot(structure, slot, 1.0, outer, start, state.message, damping)
+            change = commit_slot(
+                structure, slot, 1.0, model.floor, outer, start, state.message, damping
+            )
             if change < 0.0:
                 return -1.0
             largest = max(largest, change)
@@ -174,7 +178,9 @@ def run_max_sweeps(
         for level in range(n_levels):
             begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
             flags |= update_max_pairs(labels, structure, plan, begin, end, model, state, outgoing)
-            change = commit_max_pairs(labels, plan, begin, end, state.message, outgoing, damping)
+            change = commit_max_pairs(
+                labels, plan, begin, end, state.message, outgoing, damping, model.floor
+            )
             if change < 0.0:
                 return n_sweeps, np.inf, CONTRADICTION
             residual = max(residual, change)

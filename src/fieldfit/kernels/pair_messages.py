@@ -60,13 +60,12 @@ def update_pairs(
     outer = carray(stack_scratch(labels, 32), (n_labels * BLOCK,))
     message = state.message
     flags = 0
+    if n_labels == 2:
+        return update_binary_pairs(
+            labels, structure, plan, begin, end, model, state, change, damping, tol
+        )
     for block in range(begin, end, BLOCK):
         count = min(BLOCK, end - block)
-        if n_labels == 2:
-            flags |= update_binary_block(
-                labels, structure, plan, block, count, model, state, change, damping, tol
-            )
-            continue
         # lam of the other variable, maximum 0, divided by c
         for k in range(count):
             factor = load(plan.pair_factor, block + k)
@@ -113,12 +112,12 @@ def update_pairs(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
-def update_binary_block(
+def update_binary_pairs(
     labels: Any,
     structure: Any,
     plan: Any,
-    block: int,
-    count: int,
+    begin: int,
+    end: int,
     model: Any,
     state: Any,
     change: FloatArray,
@@ -130,61 +129,66 @@ def update_binary_block(
     outer = carray(stack_scratch(labels, 32), (2 * BLOCK,))
     message = state.message
     flags = 0
-    for k in range(count):
-        factor = load(plan.pair_factor, block + k)
-        target = load(plan.pair_target, block + k)
-        source = load(plan.pair_source, block + k)
-        incoming = target - 2 if factor >= 0 else target + 2
-        weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
-        old_0, old_1 = load(message, incoming), load(message, incoming + 1)
-        value_0 = weight * load(state.log_belief, source) - old_0
-        value_1 = weight * load(state.log_belief, source + 1) - old_1
-        value_0 = value_0 if old_0 > NO_WEIGHT else NO_WEIGHT
-        value_1 = value_1 if old_1 > NO_WEIGHT else NO_WEIGHT
-        if max(value_0, value_1) == NO_WEIGHT:
-            flags |= CONTRADICTION
-            value_0 = value_1 = 0.0
-        store(ratio, k, (value_1 - value_0) / weight)
-    for k in range(count):
-        store(outer, k, fast_exp(-abs(load(ratio, k))))
-    for k in range(count):
-        factor = load(plan.pair_factor, block + k)
-        table = load(structure.table_offsets, factor if factor >= 0 else ~factor)
-        entry_01 = load(model.exp_table, table + 1)
-        entry_10 = load(model.exp_table, table + 2)
-        small = load(outer, k)
-        inner_0 = 1.0 if load(ratio, k) <= 0.0 else small
-        inner_1 = small if load(ratio, k) <= 0.0 else 1.0
-        cross_0 = entry_10 if factor >= 0 else entry_01
-        cross_1 = entry_01 if factor >= 0 else entry_10
-        store(outer, k, inner_0 * load(model.exp_table, table) + inner_1 * cross_0)
-        store(outer, BLOCK + k, inner_0 * cross_1 + inner_1 * load(model.exp_table, table + 3))
-    tiny = 0
-    for k in range(count):
-        tiny |= 0 if load(outer, k) > TINY and load(outer, BLOCK + k) > TINY else 1
-    if tiny:
-        for z in range(2 * count):
-            outer[z] = 0.0
-        log_block(labels, structure, plan, block, count, model, state, outer)
-        return flags | commit_block(
-            labels, plan, block, count, model, message, outer, change, damping, tol
-        )
-    for k in range(count):
-        store(ratio, k, fast_log(load(outer, BLOCK + k) / load(outer, k)))
-    for k in range(count):
-        factor = load(plan.pair_factor, block + k)
-        target = load(plan.pair_target, block + k)
-        value = load(model.factor_weight, factor if factor >= 0 else ~factor) * load(ratio, k)
-        old_0, old_1 = load(message, target), load(message, target + 1)
-        value_0, value_1 = min(0.0, -value), min(0.0, value)
-        largest = max(abs(value_0 - old_0), abs(value_1 - old_1))
-        if damping != 0.0 and old_0 > NO_WEIGHT and old_1 > NO_WEIGHT:
-            value_0 = (1.0 - damping) * value_0 + damping * old_0
-            value_1 = (1.0 - damping) * value_1 + damping * old_1
-        store(message, target, value_0)
-        store(message, target + 1, value_1)
-        store(change, block + k, largest)
-        flags |= ABOVE_TOLERANCE if largest > tol else 0
+    for block in range(begin, end, BLOCK):
+        count = min(BLOCK, end - block)
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            source = load(plan.pair_source, block + k)
+            incoming = target - 2 if factor >= 0 else target + 2
+            weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
+            old_0, old_1 = load(message, incoming), load(message, incoming + 1)
+            value_0 = weight * load(state.log_belief, source) - old_0
+            value_1 = weight * load(state.log_belief, source + 1) - old_1
+            value_0 = value_0 if old_0 > NO_WEIGHT else NO_WEIGHT
+            value_1 = value_1 if old_1 > NO_WEIGHT else NO_WEIGHT
+            if max(value_0, value_1) == NO_WEIGHT:
+                flags |= CONTRADICTION
+                value_0 = value_1 = 0.0
+            difference = value_1 - value_0
+            store(ratio, k, difference if weight == 1.0 else difference / weight)
+        for k in range(count):
+            store(outer, k, fast_exp(-abs(load(ratio, k))))
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            table = load(structure.table_offsets, factor if factor >= 0 else ~factor)
+            entry_01 = load(model.exp_table, table + 1)
+            entry_10 = load(model.exp_table, table + 2)
+            small = load(outer, k)
+            inner_0 = 1.0 if load(ratio, k) <= 0.0 else small
+            inner_1 = small if load(ratio, k) <= 0.0 else 1.0
+            cross_0 = entry_10 if factor >= 0 else entry_01
+            cross_1 = entry_01 if factor >= 0 else entry_10
+            store(outer, k, inner_0 * load(model.exp_table, table) + inner_1 * cross_0)
+            store(outer, BLOCK + k, inner_0 * cross_1 + inner_1 * load(model.exp_table, table + 3))
+        tiny = 0
+        for k in range(count):
+            tiny |= 0 if load(outer, k) > TINY and load(outer, BLOCK + k) > TINY else 1
+        if tiny:
+            for z in range(2 * count):
+                outer[z] = 0.0
+            log_block(labels, structure, plan, block, count, model, state, outer)
+            flags |= commit_block(
+                labels, plan, block, count, model, message, outer, change, damping, tol
+            )
+            continue
+        for k in range(count):
+            store(ratio, k, fast_log(load(outer, BLOCK + k) / load(outer, k)))
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            value = load(model.factor_weight, factor if factor >= 0 else ~factor) * load(ratio, k)
+            value = min(max(value, model.floor), -model.floor)
+            old_0, old_1 = load(message, target), load(message, target + 1)
+            value_0, value_1 = min(0.0, -value), min(0.0, value)
+            largest = max(abs(value_0 - old_0), abs(value_1 - old_1))
+            if damping != 0.0 and old_0 > NO_WEIGHT and old_1 > NO_WEIGHT:
+                value_0 = (1.0 - damping) * value_0 + damping * old_0
+                value_1 = (1.0 - damping) * value_1 + damping * old_1
+            store(message, target, value_0)
+            store(message, target + 1, value_1)
+            store(change, block + k, largest)
+            flags |= ABOVE_TOLERANCE if largest > tol else 0
     return flags
 
 
@@ -237,7 +241,8 @@ def log_block(
                 outer[row + y] = NO_WEIGHT
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+# Inlined by force: a call would push every field of every array on the stack, for each block.
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH, inline="always")
 def commit_block(
     labels: Any,
     plan: Any,
@@ -265,6 +270,7 @@ def commit_block(
             top = 0.0
         for y in range(n_labels):
             value = weight * (load(outer, row + y) - top)
+            value = max(value, model.floor) if value > NO_WEIGHT else NO_WEIGHT
             old = load(message, target + y)
             store(outer, row + y, value)
             store(distance, y, abs(value - old) if value != old else 0.0)

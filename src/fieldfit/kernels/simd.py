@@ -105,18 +105,19 @@ def fast_exp(x: float) -> float:
     n = shifted - ROUNDER
     # log 2 in two parts (fdlibm), the first with trailing zeros so that n times it is exact
     r = (clamped - n * 0.6931471803691238) - n * 1.9082149292705877e-10
-    # Chebyshev fit of degree 9 on |r| <= log(2) / 2; r^2 q is off by 1.3e-17
-    q = 2.5100385495510319078e-8
-    q = q * r + 2.7620088445409748161e-7
-    q = q * r + 2.7557268459997064772e-6
-    q = q * r + 2.4801521295954375131e-5
-    q = q * r + 1.9841269863053616878e-4
-    q = q * r + 1.3888888917213716901e-3
-    q = q * r + 8.3333333333300618325e-3
-    q = q * r + 4.1666666666624127873e-2
-    q = q * r + 1.6666666666666667453e-1
-    q = q * r + 0.5
-    p = (q * r) * r + r + 1.0
+    # Chebyshev fit of degree 9 on |r| <= log(2) / 2; r^2 q is off by 1.3e-17. Estrin's scheme: a
+    # chain of ten dependent multiplications would leave half of the processor idle.
+    r2 = r * r
+    r4 = r2 * r2
+    low = (0.5 + 1.6666666666666667453e-1 * r) + r2 * (
+        4.1666666666624127873e-2 + 8.3333333333300618325e-3 * r
+    )
+    high = (1.3888888917213716901e-3 + 1.9841269863053616878e-4 * r) + r2 * (
+        2.4801521295954375131e-5 + 2.7557268459997064772e-6 * r
+    )
+    top = 2.7620088445409748161e-7 + 2.5100385495510319078e-8 * r
+    q = low + r4 * (high + r4 * top)
+    p = (1.0 + r) + r2 * q
     scale = float_of((bits_of(shifted) + np.uint64(1023)) << np.uint64(52))
     return p * scale if x >= -708.0 else 0.0
 
@@ -134,10 +135,9 @@ def fast_log(x: float) -> float:
     f = (mantissa - 1.0) / (mantissa + 1.0)
     s = f * f
     # Chebyshev fit of degree 5 in s for m in [sqrt(1/2), sqrt(2)); off by 2.4e-16
-    p = 0.16621817152858928181
-    p = p * s + 0.1814019380286599109
-    p = p * s + 0.22222862280108715552
-    p = p * s + 0.28571424138324160585
-    p = p * s + 0.40000000011206506321
-    p = p * s + 0.66666666666662083223
+    s2 = s * s
+    low = 0.66666666666662083223 + 0.40000000011206506321 * s
+    middle = 0.28571424138324160585 + 0.22222862280108715552 * s
+    high = 0.1814019380286599109 + 0.16621817152858928181 * s
+    p = low + s2 * (middle + s2 * high)
     return exponent * 0.6931471805599453 + (2.0 * f + f * s * p)

@@ -12,12 +12,15 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, TooLargeError
+from fieldfit.inference.auto import refuse_unused
 from fieldfit.oracle.exact_map import ExactMap
 from fieldfit.oracle.max_product import MaxProduct
 
 __all__ = ["MAP_METHODS", "decode"]
 
 MAP_METHODS = ("auto", "exact", "max-product", "bp", "trw")
+
+_USED = frozenset({"damping", "max_iter", "schedule", "tol"})
 
 Progress = Callable[[int, float], None]
 
@@ -32,7 +35,6 @@ def decode(
     damping: float | None = None,
     tol: float | None = None,
     max_iter: int | None = None,
-    random_state: int | None = None,
     progress: Progress | None = None,
 ) -> MapResult:
     """A best labelling by a named method; options left ``None`` keep their defaults.
@@ -41,6 +43,16 @@ def decode(
     plain and tree-reweighted max-product, with the smaller of their upper bounds.
     ``"max-product"`` and ``"bp"`` are the same method.
     """
+    if method not in MAP_METHODS:
+        raise InvalidInputError(f"method must be one of {MAP_METHODS}, got {method!r}")
+    refuse_unused(
+        method,
+        frozenset() if method == "exact" else _USED,
+        schedule=schedule,
+        damping=damping,
+        tol=tol,
+        max_iter=max_iter,
+    )
     if method == "exact":
         return ExactMap(max_memory=max_memory).run(graph, potentials, observed)
     defaults = MaxProduct()
@@ -55,8 +67,6 @@ def decode(
         return plain.run(graph, potentials, observed, progress=progress)
     if method == "trw":
         return reweighted.run(graph, potentials, observed, progress=progress)
-    if method != "auto":
-        raise InvalidInputError(f"method must be one of {MAP_METHODS}, got {method!r}")
     try:
         return ExactMap(max_memory=max_memory).run(graph, potentials, observed)
     except TooLargeError as refusal:

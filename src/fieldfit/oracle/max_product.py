@@ -16,13 +16,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.entropy import Bethe, Entropy
+from fieldfit.core.forests import forest_cover, rooted_order
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
-from fieldfit.core.forests import forest_cover, rooted_order
 from fieldfit.errors import InvalidInputError
+from fieldfit.inference._message_model import (
+    at_floor,
+    build_model,
+    initial_state,
+    raise_contradiction,
+)
 from fieldfit.inference.schedule import cached_plan, common_labels
-from fieldfit.inference.sum_product import build_model, initial_state, raise_contradiction
 from fieldfit.kernels.arrays import CONTRADICTION
 from fieldfit.kernels.max_messages import decode, dual_bounds, run_max_sweeps
 from fieldfit.kernels.structure import greedy_colors
@@ -75,9 +80,17 @@ class MaxProduct:
                 "schedule must be 'flooding', 'sequential' or 'tree' for MaxProduct, "
                 f"got {self.schedule!r}"
             )
-        model = build_model(graph, potentials, self.entropy.counting_numbers(graph), observed)
+        if not 0.0 <= self.damping < 1.0:
+            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
+        if not self.tol > 0.0:
+            raise InvalidInputError(f"tol must be positive, got {self.tol}")
+        if self.max_iter < 1:
+            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+        counting = self.entropy.counting_numbers(graph)
+        model = build_model(graph, potentials, counting, observed)
         state = initial_state(graph, model, None)
-        plan = cached_plan(graph, self.schedule)
+        is_bethe = bool(np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0))
+        plan = cached_plan(graph, self.schedule, is_bethe=is_bethe)
         labels = common_labels(graph)
         structure = graph.structure
         n_iter, residual, flags = 0, np.inf, 0
@@ -95,7 +108,7 @@ class MaxProduct:
         answer = np.empty(graph.n_variables, dtype=np.int32)
         decode(structure, model, state, _root_first(graph), answer)
         answer, score = _improved(graph, potentials, model, answer)
-        converged = bool(residual <= self.tol)
+        converged = bool(residual <= self.tol) and not at_floor(graph, model, state).any()
         bound = min(dual_bounds(structure, model, state))
         if graph.is_acyclic and converged:
             bound = score
@@ -108,7 +121,7 @@ class MaxProduct:
             upper_bound=bound,
             optimal=optimal,
             status=_status(converged, optimal, score, bound, n_iter, float(residual)),
-            method=f"MaxProduct({type(self.entropy).__name__}, {self.schedule})",
+            method=f"MaxProduct({self.entropy.name}, {self.schedule})",
             converged=converged,
             n_iter=n_iter,
         )
