@@ -37,17 +37,21 @@ from fieldfit.inference.residual import residual_messages
 from fieldfit.inference.schedule import SCHEDULES, cached_plan, common_labels
 from fieldfit.kernels.active import neighbours_of_moved, restricted_plan, variable_changes
 from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes, Model, State
-from fieldfit.kernels.beliefs import factor_beliefs, unary_beliefs
+from fieldfit.kernels.beliefs import factor_beliefs, largest_disagreements, unary_beliefs
 from fieldfit.kernels.sweeps import run_sweeps
 
 __all__ = ["SumProduct"]
 
+FloatArray = NDArray[np.float64]
 Progress = Callable[[int, float], None]
 
 #: Messages per kernel call, about half a second: between calls the user may interrupt.
 MESSAGES_PER_CALL = 20_000_000
 #: Sweeps between two looks at what still changes; 4 to 16 cost about the same on grids.
 SWEEPS_PER_CALL = 8
+#: Sweeps between two looks at whether the beliefs of a concave entropy agree (about three sweeps'
+#: worth of work).
+SWEEPS_PER_LOOK = 64
 #: Share of the tolerance below which a change is not passed on; at 1 the last sweep over
 #: everything often finds work left, at 0.1 a tenth more messages are computed.
 SETTLED = 0.25
@@ -123,12 +127,12 @@ class SumProduct:
         def solve(counting: CountingNumbers, start: InferenceResult | None) -> InferenceResult:
             model = build_model(graph, potentials, counting, observed)
             state = initial_state(graph, model, start if start is not None else init)
-            run = _Run(self, batch, model, state, progress)
+            run = _Run(self, batch, model, state, counting, progress)
             if self.schedule == "residual":
                 run.residual()
             else:
                 run.sweeps(self.max_iter)
-            return run.result(counting)
+            return run.result()
 
         counting = self.entropy.counting_numbers(graph)
         if isinstance(self.entropy, TreeReweighted) and self.entropy.is_optimized:
@@ -153,7 +157,8 @@ class SumProduct:
     def __post_init__(self) -> None:
         if not isinstance(self.entropy, Entropy):
             raise InvalidInputError(
-                f"entropy must be an entropy such as Bethe() or TreeReweighted(), got {self.entropy!r}"
+                f"entropy must be an object such as Bethe() or TreeReweighted(), "
+                f"got {self.entropy!r}"
             )
         if self.schedule not in SCHEDULES:
             raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
@@ -178,9 +183,11 @@ class _Run:
         batch: Batch,
         model: Model,
         state: State,
+        counting: CountingNumbers,
         progress: Progress | None,
     ) -> None:
         self.options = options
+        self.counting = counting
         self.batch = batch
         self.graph = batch.graph
         self.model = model
@@ -229,6 +236,11 @@ class _Run:
             residual = float(self.changes.max(initial=0.0))
             if self.progress is not None:
                 self.progress(self.n_iter, residual)
+            looked = (done - n_sweeps) // SWEEPS_PER_LOOK
+            if self.counting.concave and done // SWEEPS_PER_LOOK > looked:
+                beliefs, _, _ = self._beliefs()
+                if self._disagreements(beliefs).max(initial=0.0) <= tol:
+                    return
             if flags & ABOVE_TOLERANCE:
                 active = neighbours_of_moved(structure, self.changes, tol * SETTLED)
                 plan = restricted_plan(structure, everything, active)
@@ -269,15 +281,34 @@ class _Run:
         # the pending changes only estimate the residual; a sweep measures it
         self.sweeps(max(1, options.max_iter - self.n_iter))
 
-    def result(self, counting: CountingNumbers) -> InferenceResult:
-        """Normalised beliefs, ``B`` and what is proved about it."""
-        graph, batch = self.graph, self.batch
+    def _beliefs(self) -> tuple[Beliefs, FloatArray, FloatArray]:
+        """Normalised beliefs and the logarithms of their normalisers (variables, factors)."""
+        graph = self.graph
         unary = np.empty(int(graph.unary_offsets[-1]))
         tables = np.empty(int(graph.table_offsets[-1]))
         log_variable = np.empty(graph.n_variables)
         log_factor = np.empty(graph.n_factors)
         unary_beliefs(graph.structure, self.model, self.state, unary, log_variable)
         factor_beliefs(graph.structure, self.model, self.state, tables, log_factor)
+        return Beliefs(graph, unary, tables), log_variable, log_factor
+
+    def _disagreements(self, beliefs: Beliefs) -> FloatArray:
+        """For each variable how far its factors' beliefs are from its own."""
+        gaps = np.empty(self.graph.n_variables)
+        largest_disagreements(
+            self.graph.structure, beliefs.unary_values, beliefs.factor_values, gaps
+        )
+        return gaps
+
+    def result(self) -> InferenceResult:
+        """Beliefs, ``B`` and what is proved about it.
+
+        An example has converged if its messages have settled, or, for a concave entropy, if its
+        beliefs agree with each other: they are then the maximum (stationarity holds by their
+        form), even where messages about labels of vanishing belief still drift.
+        """
+        graph, batch, tol = self.graph, self.batch, self.options.tol
+        beliefs, log_variable, log_factor = self._beliefs()
         constants = np.where(graph.arities == 0, 1.0, 0.0)
         constants[graph.arities == 0] = self.model.log_table[
             graph.table_offsets[:-1][graph.arities == 0]
@@ -285,25 +316,34 @@ class _Run:
         values = batch.sum_variables(self.model.variable_total * log_variable)
         values += batch.sum_factors(self.model.factor_weight * log_factor + constants)
         low = batch.max_variables(at_floor(graph, self.model, self.state).astype(np.float64))
-        settled = (batch.max_variables(self.changes) <= self.options.tol) & (low == 0.0)
+        settled = (batch.max_variables(self.changes) <= tol) & (low == 0.0)
+        agreement = None
+        if self.counting.concave and not settled.all():
+            gaps = batch.max_variables(self._disagreements(beliefs))
+            agreement = float(gaps.max(initial=0.0))
+            settled |= gaps <= tol
         converged = bool(settled.all())
         residual = float(self.changes.max(initial=0.0))
         return InferenceResult(
-            beliefs=Beliefs(graph, unary, tables),
+            beliefs=beliefs,
             log_partition=float(values.sum()),
-            bound=_proved(counting, converged),
+            bound=_proved(self.counting, converged),
             converged=converged,
             n_iter=self.n_iter,
             residual=residual,
-            status=self._status(residual, settled, bool(low.any())),
+            status=self._status(residual, settled, bool(low.any()), agreement),
             method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
             log_partitions=values,
             converged_examples=settled,
             state=self.state,
         )
 
-    def _status(self, residual: float, settled: NDArray[np.bool_], is_low: bool) -> str:
+    def _status(
+        self, residual: float, settled: NDArray[np.bool_], is_low: bool, agreement: float | None
+    ) -> str:
         sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
+        if settled.all() and agreement is not None:
+            return f"converged: beliefs agree to {agreement:.2g} after {sweeps}"
         if settled.all():
             return f"converged: largest message change {residual:.2g} after {sweeps}"
         where = ""
