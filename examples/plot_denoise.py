@@ -29,7 +29,7 @@ def main(path="denoise.png"):
 
     graph = ff.FactorGraph.grid(*clean.shape, 2)
     unary = -0.5 * ((noisy.reshape(-1, 1) - [0, 1]) / NOISE) ** 2
-    agree = np.broadcast_to(COUPLING * np.eye(2), (graph.n_factors, 2, 2))
+    agree = COUPLING * np.eye(2)
     result = ff.SumProduct().run(graph, ff.Potentials(graph, unary, agree))
     print(result.status)
 

@@ -25,8 +25,8 @@ clean[10:30, 15:45] = 1                                      # a box of label 1 
 noisy = clean + np.random.default_rng(0).normal(scale=0.8, size=clean.shape)
 
 graph = ff.FactorGraph.grid(40, 60, n_labels=2)              # pixels and their neighbours
-unary = -0.5 * ((noisy.reshape(-1, 1) - [0, 1]) / 0.8) ** 2  # log p(pixel | label)
-agree = np.broadcast_to(np.eye(2), (graph.n_factors, 2, 2))  # neighbours like to agree
+unary = -0.5 * ((noisy[..., np.newaxis] - [0, 1]) / 0.8) ** 2  # log p(pixel | label)
+agree = np.eye(2)                                            # neighbours like to agree
 result = ff.SumProduct().run(graph, ff.Potentials(graph, unary, agree))
 
 restored = result.beliefs.argmax().reshape(clean.shape)

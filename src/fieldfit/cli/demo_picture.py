@@ -100,7 +100,7 @@ class Restoration:
         graph = FactorGraph.grid(height, width, n_labels=2)
         unary = self.log_likelihood().reshape(-1, 2)
         table = self.coupling * np.eye(2)
-        return graph, Potentials(graph, unary, np.broadcast_to(table, (graph.n_factors, 2, 2)))
+        return graph, Potentials(graph, unary, table)
 
     def log_likelihood(self) -> FloatArray:
         """``th_i``, shape (height, width, 2)."""
