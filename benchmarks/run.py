@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numba
@@ -25,9 +26,9 @@ from benchmarks.problems import Problem, problem
 from benchmarks.rivals import Limit, NumpyFlooding
 from benchmarks.scaling import N_SWEEPS, scaling, slope
 from benchmarks.timing import best_of, best_wall
+from fieldfit.inference._message_model import build_model, initial_state
 from fieldfit.inference.residual import residual_messages
 from fieldfit.inference.schedule import cached_plan, common_labels
-from fieldfit.inference._message_model import build_model, initial_state
 from fieldfit.inference.sum_product import sweep_kernel
 from fieldfit.kernels.arrays import Changes
 
@@ -85,7 +86,7 @@ def against_cpp() -> Table:
                 f"{speed['plain']:.1f} | {speed['fieldfit'] / speed['plain']:.2f}"
             )
     return table(
-        "labels | schedule | fieldfit M/s | C++ limit M/s | ratio | C++ plain (flooding) M/s | ratio",
+        "labels | schedule | fieldfit M/s | C++ limit M/s | ratio | C++ plain, flooding M/s | ratio",
         rows,
     )
 
@@ -108,8 +109,8 @@ def against_libraries(with_peers: bool) -> Table:
             theirs = sweeper.millions(peers.pgmax_seconds_per_sweep(sweeper.problem, 10))
             pgmax = f"{theirs:.2f} | {speed['flooding'] / theirs:.0f}"
         rows.append(
-            f"{name} | {speed['flooding']:.1f} | {speed['sequential']:.1f} | {speed['numpy']:.2f} | "
-            f"{speed['flooding'] / speed['numpy']:.1f} | {pgmax}"
+            f"{name} | {speed['flooding']:.1f} | {speed['sequential']:.1f} | "
+            f"{speed['numpy']:.2f} | {speed['flooding'] / speed['numpy']:.1f} | {pgmax}"
         )
     return table(
         "problem | flooding M/s | sequential M/s | NumPy M/s | ratio | PGMax M/s | ratio", rows
@@ -117,7 +118,7 @@ def against_libraries(with_peers: bool) -> Table:
 
 
 def in_threads() -> Table:
-    """Wall time of one sweep with one and two threads, and with two busy processes beside it."""
+    """Wall time of one sweep with one and two threads; messages are the same bit for bit."""
     rows = []
     for name in ("ising200", "grid5", "grid21"):
         sweeper = Sweeper(problem(name))
@@ -154,7 +155,7 @@ def to_convergence() -> Table:
         }
         seconds = best_of(
             {
-                schedule: lambda solver=solver: solver.run(graph, potentials)
+                schedule: partial(solver.run, graph, potentials)
                 for schedule, solver in solvers.items()
             },
             repeats=5,
@@ -170,7 +171,7 @@ def to_convergence() -> Table:
         numpy_seconds = time.process_time() - start
         reference = twin.marginals() if change <= 1e-6 else None
         ours = results["sequential"].beliefs.unary_values
-        gap = "–" if reference is None else f"{np.abs(ours - reference.ravel()).max():.1e}"
+        gap = "-" if reference is None else f"{np.abs(ours - reference.ravel()).max():.1e}"
         numpy_text = f"{numpy_seconds:.2f}" if reference is not None else "no convergence"
         rows.append(
             f"{name} | "
@@ -242,12 +243,12 @@ def many_small_graphs() -> Table:
 
 
 def growth() -> Table:
-    """Binary grids from 100 x 100 to 1000 x 1000, 30 full sweeps; memory from the process's peak."""
+    """Binary grids, 30 full sweeps, each size in its own process; memory is that process's peak."""
     results = scaling()
     rows = [
         f"{row['side']} x {row['side']} | {row['building']:.3f} | {row['running']:.3f} | "
-        f"{1e9 * row['running'] / row['side'] ** 2 / N_SWEEPS:.0f} | {row['predicted'] / 1e6:.0f} | "
-        f"{row['measured'] / 1e6:.0f}"
+        f"{1e9 * row['running'] / row['side'] ** 2 / N_SWEEPS:.0f} | "
+        f"{row['predicted'] / 1e6:.0f} | {row['measured'] / 1e6:.0f}"
         for row in results
     ]
     rows.append(
@@ -314,7 +315,8 @@ def main() -> None:
         "",
         "Figures are CPU seconds of one thread, the least of several repeats that are interleaved",
         "between the rivals; compare ratios, because absolute times vary with the machine's load.",
-        "A message goes from a factor of two or more variables to one of them; M/s = million a second.",
+        "A message goes from a factor of two or more variables to one of them; M/s = million of them",
+        "per second.",
     ]
     for key in options.only:
         title, function = SECTIONS[key]
