@@ -86,7 +86,7 @@ def against_cpp() -> Table:
                 f"{speed['plain']:.1f} | {speed['fieldfit'] / speed['plain']:.2f}"
             )
     return table(
-        "labels | schedule | fieldfit M/s | C++ limit M/s | ratio | C++ plain, flooding M/s | ratio",
+        "labels | schedule | fieldfit M/s | C++ limit M/s | ratio | plain C++ (flooding) | ratio",
         rows,
     )
 
@@ -315,8 +315,8 @@ def main() -> None:
         "",
         "Figures are CPU seconds of one thread, the least of several repeats that are interleaved",
         "between the rivals; compare ratios, because absolute times vary with the machine's load.",
-        "A message goes from a factor of two or more variables to one of them; M/s = million of them",
-        "per second.",
+        "A message goes from a factor of two or more variables to one of them; M/s = million",
+        "messages per second.",
     ]
     for key in options.only:
         title, function = SECTIONS[key]
