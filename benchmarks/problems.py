@@ -4,7 +4,7 @@
 |---|---|
 | ising50 | 50x50 grid, J ~ U[0, 0.8], h ~ U[-0.5, 0.5], s = +-1, seed 1 |
 | ising200 | 200x200, same, seed 2 |
-| potts60x80 | 60x80, 5 labels, blurred N(0, 1) unaries, -lam min(|a-b|, 2), lam ~ U[.2, 1], seed 3 |
+| potts60x80 | 60x80, 5 labels, blurred normal unaries, -lam min(|a-b|, 2), lam ~ U[.2,1], seed 3 |
 | reg3 | random 3-regular graph, 10,000 variables, 3 labels, log-potentials N(0, 0.5^2), seed 4 |
 | strong50 | 50x50, J ~ U[-3, 3], h ~ U[-0.5, 0.5], seed 6 |
 | gridK | 200x200, K labels, N(0, 1) unaries, a table N(0, 0.5^2) for each edge, seed 12 |
