@@ -19,8 +19,8 @@ from fieldfit.inference.schedule import (
     common_labels,
     flooding_plan,
     grid_clique_order,
+    message_order_plan,
     sequential_plan,
-    slot_order_plan,
     tree_plan,
 )
 from fieldfit.inference.sum_product import SumProduct
@@ -253,14 +253,19 @@ def test_a_sequential_plan_is_the_literal_sequence(name, entropy, seed):
         kernel.assert_same_as_twin()
 
 
+def messages_of(graph, slots):
+    return np.stack([graph.slot_factors[slots], graph.slot_variables[slots]], axis=1)
+
+
 @pytest.mark.parametrize("name", ["pairs of 2", "pairs of 3", "general", "mixed"])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_slot_order_plan_is_the_literal_sequence(name, seed):
+def test_a_message_order_plan_is_the_literal_sequence(name, seed):
     graph, potentials = MODELS[name](10 + seed, 1.0, 0.0)
     rng = np.random.default_rng(seed)
     linking = np.flatnonzero(graph.arities[graph.slot_factors] >= 2)
     slots = np.concatenate([rng.permutation(linking), rng.choice(linking, 6)])
-    kernel = Kernel(graph, potentials, TreeReweighted(), plan=slot_order_plan(graph, slots))
+    plan = message_order_plan(graph, messages_of(graph, slots))
+    kernel = Kernel(graph, potentials, TreeReweighted(), plan=plan)
     for _ in range(2):
         kernel.sweep()
         kernel.twin.slot_sweep(slots)
@@ -271,8 +276,12 @@ def test_a_slot_order_plan_is_the_literal_sequence(name, seed):
 def test_the_clique_order_visits_pairs_forth_and_back(shape):
     height, width = shape
     graph = FactorGraph.grid(height, width, 2)
-    slots = grid_clique_order(height, width)
-    factors = graph.slot_factors[slots]
+    order = grid_clique_order(height, width)
+    factors = order[:, 0]
+    slots = graph.scope_offsets[factors] + (
+        graph.slot_variables[graph.scope_offsets[factors]] != order[:, 1]
+    )
+    np.testing.assert_array_equal(messages_of(graph, slots), order)
     assert len(slots) == 4 * graph.n_factors
     np.testing.assert_array_equal(factors, factors[::-1])
     half = factors[: len(factors) // 2 : 2]
@@ -285,7 +294,7 @@ def test_the_clique_order_visits_pairs_forth_and_back(shape):
     assert vertical == sorted(vertical)  # line by line from the upper left corner
     if graph.n_factors:
         potentials = random_tables(np.random.default_rng(0), graph)
-        kernel = Kernel(graph, potentials, Convex(), plan=slot_order_plan(graph, slots))
+        kernel = Kernel(graph, potentials, Convex(), plan=message_order_plan(graph, order))
         kernel.sweep()
         kernel.twin.slot_sweep(slots)
         kernel.assert_same_as_twin()

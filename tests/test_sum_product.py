@@ -53,7 +53,7 @@ def frustrated():
         ({"order": [0, 20]}, r"order must name variables 0\.\.19, got 0\.\.20"),
         ({"order": [-1, 3]}, r"order must name variables 0\.\.19, got -1\.\.3"),
         ({"order": [0.5, 1.0]}, "order must be a one-dimensional integer array, got dtype float64"),
-        ({"order": np.zeros((2, 2), int)}, r"order must be .*, got .*shape \(2, 2\)"),
+        ({"order": np.zeros((2, 2, 2), int)}, r"order must be .*, got .*shape \(2, 2, 2\)"),
         ({"order": list(range(19))}, "order must name every variable .*, variable 19 is missing"),
     ],
 )  # fmt: skip
@@ -298,7 +298,24 @@ def test_the_default_order_is_exact_on_a_tree_after_one_sweep():
     assert_close(result.log_partition, ff.Exact().run(graph, potentials).log_partition, atol=1e-10)
 
 
-@pytest.mark.xfail(strict=True, reason="order takes variables, grid_clique_order gives slots")
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ([[0, 0, 1]], "must have rows (factor, variable)"),
+        (
+            [[0, 3]],
+            r"order[0] must be a factor of two or more variables and one of them, got (0, 3)",
+        ),
+        ([[99, 0]], r"got (99, 0)"),
+        ([[0, 0], [0, 1]], "must name every message"),
+    ],
+)
+def test_an_order_of_messages_is_checked(grid, order, words):
+    with pytest.raises(ff.InvalidInputError) as error:
+        ff.SumProduct(order=order).run(*grid)
+    assert words in str(error.value)
+
+
 def test_the_clique_order_of_the_grid_is_an_order():
     graph = ff.FactorGraph.grid(4, 5, 3)
     potentials = random_tables(np.random.default_rng(0), graph, 0.5)

@@ -32,9 +32,9 @@ __all__ = [
     "common_labels",
     "flooding_plan",
     "grid_clique_order",
+    "message_order_plan",
     "plan_for",
     "sequential_plan",
-    "slot_order_plan",
     "tree_order_plan",
     "tree_plan",
 ]
@@ -102,26 +102,38 @@ def sequential_plan(graph: FactorGraph, order: ArrayLike | None = None) -> Plan:
     return plan_of_levels(graph, slots, np.repeat(levels, counts))
 
 
-def slot_order_plan(graph: FactorGraph, slots: ArrayLike) -> Plan:
-    """One message after the other, in any given order of slots."""
-    sequence = np.asarray(slots, dtype=np.int32)
-    return plan_of_levels(graph, sequence, slot_levels(graph.structure, sequence))
+def message_order_plan(graph: FactorGraph, messages: ArrayLike) -> Plan:
+    """One message after the other: rows ``(factor, variable)``, in any given order."""
+    pairs = np.asarray(messages)
+    if pairs.dtype.kind not in "iu" or pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InvalidInputError(
+            "order must have rows (factor, variable) to name messages, "
+            f"got dtype {pairs.dtype} and shape {pairs.shape}"
+        )
+    slots = _slots_of(graph, pairs[:, 0], pairs[:, 1])
+    missing = np.setdiff1d(linking_slots(graph), slots)
+    if len(missing):
+        raise InvalidInputError(
+            f"order must name every message, that of factor {graph.slot_factors[missing[0]]} to "
+            f"variable {graph.slot_variables[missing[0]]} is missing"
+        )
+    return plan_of_levels(graph, slots, slot_levels(graph.structure, slots))
 
 
 def grid_clique_order(height: int, width: int) -> IntArray:
-    """Slots of `FactorGraph.grid` in the clique order of Domke's thesis (2009, section 5.3).
+    """Messages of `FactorGraph.grid` in the clique order of Domke's thesis (2009, section 5.3).
 
     Vertical pairs line by line from the upper left corner, then horizontal pairs likewise, then
     the same backwards; both messages of a pair at each visit.  Information from any pixel reaches
-    every other one in a single iteration.
+    every other one in a single iteration.  Rows ``(factor, variable)``, for ``SumProduct(order=)``.
     """
+    ends = FactorGraph.grid(height, width, 1).slot_variables.reshape(-1, 2)
     n_horizontal = height * (width - 1)
-    n_pairs = n_horizontal + (height - 1) * width
-    vertical, horizontal = np.arange(n_horizontal, n_pairs), np.arange(n_horizontal)
+    vertical, horizontal = np.arange(n_horizontal, len(ends)), np.arange(n_horizontal)
     forward = np.concatenate([vertical, horizontal])
-    factors = np.concatenate([forward, forward[::-1]])
-    slots = np.stack([2 * factors + 1, 2 * factors], axis=1)
-    return slots.ravel().astype(np.int32)
+    factors = np.repeat(np.concatenate([forward, forward[::-1]]), 2)
+    receivers = ends[factors[::2], ::-1].ravel()
+    return np.stack([factors, receivers], axis=1).astype(np.int32)
 
 
 def tree_plan(graph: FactorGraph) -> Plan:
@@ -171,6 +183,8 @@ def plan_for(
         return tree_plan(graph) if is_bethe else tree_order_plan(graph)
     if graph.is_acyclic and is_bethe and order is None:
         return tree_plan(graph)  # sequential by leaves and back: exact in one sweep
+    if order is not None and np.ndim(order) == 2:
+        return message_order_plan(graph, order)
     return sequential_plan(graph, order)
 
 
@@ -208,6 +222,24 @@ def _two_passes(graph: FactorGraph, forest: Any) -> tuple[IntArray, IntArray]:
     slots = np.concatenate([up_slots, down_slots]).astype(np.int32)
     levels = np.concatenate([deepest - depths, deepest + 1 + down_levels]).astype(np.int32)
     return slots, levels
+
+
+def _slots_of(graph: FactorGraph, factors: IntArray, variables: IntArray) -> IntArray:
+    """Slot of each (factor, variable); refuses what is not in a scope of two or more variables."""
+    known = (factors >= 0) & (factors < graph.n_factors)
+    slots = np.full(len(factors), -1, dtype=np.int32)
+    for position in range(int(graph.arities.max(initial=0))):
+        has = np.flatnonzero(known)
+        has = has[graph.arities[factors[has]] > max(position, 1)]
+        candidates = graph.scope_offsets[factors[has]] + position
+        hit = graph.slot_variables[candidates] == variables[has]
+        slots[has[hit]] = candidates[hit]
+    for row in np.flatnonzero(slots < 0)[:1]:
+        raise InvalidInputError(
+            f"order[{row}] must be a factor of two or more variables and one of them, "
+            f"got ({factors[row]}, {variables[row]})"
+        )
+    return slots
 
 
 def _run_length(graph: FactorGraph) -> int:

@@ -74,7 +74,9 @@ class SumProduct:
         pending change first).  On an acyclic graph ``"sequential"`` goes from the leaves to a root
         and back, which is exact in one sweep.
     order
-        Order of the variables for ``"sequential"``; a variable may come several times.
+        Order for ``"sequential"``: variables, each standing for all messages into it, or rows
+        ``(factor, variable)``, each one message, as from `grid_clique_order`.  Either may come
+        several times in a sweep.
     damping
         Share of the old message that is kept, in [0, 1); ``None`` starts with none and adds some
         when the residual stops falling.
