@@ -80,8 +80,8 @@ class FactorGraph:
     def _build(
         self,
         cardinalities: ArrayLike,
-        slot_variables: NDArray[np.int64],
-        arities: NDArray[np.int64],
+        slot_variables: NDArray[np.signedinteger[Any]],
+        arities: NDArray[np.signedinteger[Any]],
         factor_types: ArrayLike | None,
     ) -> None:
         self.cardinalities = _checked_cardinalities(cardinalities)
@@ -262,12 +262,14 @@ def _require_positive(name: str, value: int) -> None:
         raise InvalidInputError(f"{name} must be at least 1, got {value}")
 
 
-def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+def _integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
     array = np.asarray(values)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
+    if array.dtype.kind == "i":
+        return array  # any width: a million pixels need no copy
     whole = array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))
-    if array.dtype.kind not in "iu" and not whole:
+    if array.dtype.kind != "u" and not whole:
         raise InvalidInputError(f"{name} must be integers, got dtype {array.dtype}")
     return array.astype(np.int64)
 
@@ -284,7 +286,7 @@ def _checked_cardinalities(values: ArrayLike) -> IntArray:
 
 def _flatten_scopes(
     scopes: Sequence[Sequence[int]] | NDArray[np.integer[Any]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
     """Slot variables and arities; arrays of one arity do not pass through Python objects."""
     if isinstance(scopes, np.ndarray) and scopes.ndim == 2:
         flat = _integers("scopes", scopes).ravel()
@@ -295,7 +297,9 @@ def _flatten_scopes(
 
 
 def _checked_slots(
-    slot_variables: NDArray[np.int64], arities: NDArray[np.int64], n_variables: int
+    slot_variables: NDArray[np.signedinteger[Any]],
+    arities: NDArray[np.signedinteger[Any]],
+    n_variables: int,
 ) -> IntArray:
     if slot_variables.size and (slot_variables.min() < 0 or slot_variables.max() >= n_variables):
         bad = int(np.flatnonzero((slot_variables < 0) | (slot_variables >= n_variables))[0])
@@ -330,15 +334,24 @@ def _checked_types(values: ArrayLike | None, n_factors: int) -> IntArray:
     return array.astype(np.int32)
 
 
-def _table_sizes(sizes: IntArray, arities: NDArray[np.int64]) -> NDArray[np.int64]:
+def _table_sizes(sizes: IntArray, arities: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
     """Entries of each factor's table; in floating point first, because products overflow."""
     if len(arities) == 0:
         return np.zeros(0, dtype=np.int64)
+    arity = int(arities[0])
+    if arity > 0 and np.all(arities == arity):  # the common case, without offsets
+        with np.errstate(over="ignore"):  # infinitely many entries are too many as well
+            products = np.prod(sizes.reshape(-1, arity), axis=1, dtype=np.float64)
+        return _checked_table_sizes(products)
     starts = np.concatenate([[0], np.cumsum(arities)])[:-1]
     padded = np.concatenate([sizes, [1]]).astype(np.float64)  # so that a last empty scope is legal
-    with np.errstate(over="ignore"):  # infinitely many entries are too many as well
+    with np.errstate(over="ignore"):
         products = np.multiply.reduceat(padded, starts)
     products[arities == 0] = 1.0
+    return _checked_table_sizes(products)
+
+
+def _checked_table_sizes(products: NDArray[np.float64]) -> NDArray[np.int64]:
     large = int(np.argmax(products))
     if products[large] > MAX_ENTRIES:
         raise TooLargeError(
