@@ -65,6 +65,7 @@ def stack_scratch(typing_context: Any, labels: Any, repeats: Any) -> Any:
         double = context.get_data_type(types.float64)
         with builder.goto_entry_block():
             pointer = builder.alloca(ir.ArrayType(double, n_values))
+        pointer.align = 64  # a cache line: vectors that straddle two cost up to twice as much
         if getattr(pointer.type, "is_opaque", False):
             return pointer
         return builder.bitcast(pointer, double.as_pointer())
