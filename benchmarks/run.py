@@ -248,7 +248,7 @@ def growth() -> Table:
     rows = [
         f"{row['side']} x {row['side']} | {row['building']:.3f} | {row['running']:.3f} | "
         f"{1e9 * row['running'] / row['side'] ** 2 / N_SWEEPS:.0f} | "
-        f"{row['predicted'] / 1e6:.0f} | {row['measured'] / 1e6:.0f}"
+        f"{row['predicted'] / 1e6:.1f} | {row['measured'] / 1e6:.1f}"
         for row in results
     ]
     rows.append(
