@@ -212,3 +212,16 @@ def test_new_graphs_compile_nothing():
         name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)
     }
     assert not new, f"compiled again: {new}"
+
+
+def test_a_changed_source_discards_all_compiled_kernels(tmp_path):
+    (tmp_path / "caller.py").write_text("first")
+    (tmp_path / "callee.py").write_text("second")
+    kernels.discard_outdated_kernels(tmp_path)
+    compiled = tmp_path / "__pycache__" / "caller.nbi"
+    compiled.write_text("code")
+    kernels.discard_outdated_kernels(tmp_path)
+    assert compiled.exists()
+    (tmp_path / "callee.py").write_text("third!")  # same size, perhaps the same time
+    kernels.discard_outdated_kernels(tmp_path)
+    assert not compiled.exists()

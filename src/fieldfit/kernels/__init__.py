@@ -8,21 +8,24 @@ So a change of any file in this folder discards all of the folder's compiled ker
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from pathlib import Path
 
 
-def _discard_outdated_kernels() -> None:
-    folder = Path(__file__).parent
-    newest = max(path.stat().st_mtime_ns for path in folder.glob("*.py"))
+def discard_outdated_kernels(folder: Path) -> None:
+    """Remove the compiled kernels of a folder if any of its sources has changed since."""
+    digest = hashlib.blake2b()  # of the contents: installers do not agree on file times
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
     stamp = folder / "__pycache__" / "kernels.stamp"
     with contextlib.suppress(OSError):  # a read-only installation never changes
-        if stamp.exists() and stamp.read_text() == str(newest):
+        if stamp.exists() and stamp.read_text() == digest.hexdigest():
             return
         for pattern in ("*.nbi", "*.nbc"):
             for compiled in stamp.parent.glob(pattern):
                 compiled.unlink(missing_ok=True)
         stamp.parent.mkdir(exist_ok=True)
-        stamp.write_text(str(newest))
+        stamp.write_text(digest.hexdigest())
 
 
-_discard_outdated_kernels()
+discard_outdated_kernels(Path(__file__).parent)
