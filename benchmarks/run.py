@@ -27,9 +27,9 @@ from benchmarks.rivals import Limit, NumpyFlooding
 from benchmarks.scaling import N_SWEEPS, scaling, slope
 from benchmarks.timing import best_of, best_wall
 from fieldfit.inference._message_model import build_model, initial_state
+from fieldfit.inference._message_run import sweep_kernel
 from fieldfit.inference.residual import residual_messages
 from fieldfit.inference.schedule import cached_plan, common_labels
-from fieldfit.inference.sum_product import sweep_kernel
 from fieldfit.kernels.arrays import Changes
 
 Table = list[str]

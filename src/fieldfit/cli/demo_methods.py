@@ -18,10 +18,11 @@ from fieldfit.core.entropy import TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import Bound, InferenceResult
+from fieldfit.inference._message_run import Progress
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.gibbs import Gibbs
 from fieldfit.inference.mean_field import MeanField
-from fieldfit.inference.sum_product import Progress, SumProduct
+from fieldfit.inference.sum_product import SumProduct
 
 __all__ = ["BOUND_METHODS", "METHODS", "Method", "Outcome", "Study", "exact_outcomes", "warm_up"]
 
