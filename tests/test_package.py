@@ -92,6 +92,12 @@ LAYERS = {
     "inference": {"kernels", "core", "inference"},
     "oracle": {"kernels", "core", "inference", "oracle"},
     "io": {"kernels", "core", "io"},
+    "objective": {"kernels", "core", "inference", "oracle", "objective"},
+    "learner": {"kernels", "core", "io", "objective", "learner"},
+    "estimators": {
+        *("kernels", "core", "inference", "oracle", "io", "objective", "learner"),
+        *("estimators", "metrics", "plot"),
+    },
 }
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "folded_unary",
     "observed_labels",
     "require_graph",
+    "selected_entries",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -106,7 +107,7 @@ class Potentials(_GraphVector):
 
     def score(self, labels: ArrayLike) -> float:
         """``s(y) = sum_i th_i(y_i) + sum_a th_a(y_a)`` of one complete labelling."""
-        unary, table = _selected_entries(self.graph, labels)
+        unary, table = selected_entries(self.graph, labels)
         return float(self.unary_values[unary].sum() + self.factor_values[table].sum())
 
     def dot(self, beliefs: Beliefs) -> float:
@@ -135,7 +136,7 @@ class Beliefs(_GraphVector):
     @classmethod
     def from_labels(cls, graph: FactorGraph, labels: ArrayLike) -> Beliefs:
         """Indicator vector of one complete labelling."""
-        unary, table = _selected_entries(graph, labels)
+        unary, table = selected_entries(graph, labels)
         unary_values = np.zeros(graph.unary_offsets[-1])
         factor_values = np.zeros(graph.table_offsets[-1])
         unary_values[unary] = 1.0
@@ -321,7 +322,7 @@ def _checked_label(name: str, graph: FactorGraph, variable: int, label: int) -> 
     return int(label)
 
 
-def _selected_entries(
+def selected_entries(
     graph: FactorGraph, labels: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Flat indices of the unary and table entries that a complete labelling selects."""

@@ -128,23 +128,26 @@ def fixed_labels(graph: FactorGraph, labels: NDArray[np.int32]) -> NDArray[np.in
     return np.where(graph.cardinalities == 1, np.int32(0), labels)
 
 
-_SEARCHES: WeakKeyDictionary[FactorGraph, tuple[bytes, Budget, Search]] = WeakKeyDictionary()
+#: Searches remembered for each graph: learning alternates between a free and an observed run.
+SEARCHES_KEPT = 4
+_SEARCHES: WeakKeyDictionary[FactorGraph, dict[tuple[bytes, Budget], Search]] = WeakKeyDictionary()
 
 
 def find_plan(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Search:
     """The cheapest clique tree over the variables with label -1 that restarts could find.
 
     Of the plans that fit the memory the one with the fewest operations is kept, and if none fits
-    the one with the least memory.  The last search of every graph is remembered: it
-    depends on which variables are observed, not on their labels or on the potentials.
+    the one with the least memory.  The last searches of every graph are remembered: they
+    depend on which variables are observed, not on their labels or on the potentials.
     """
-    free = np.packbits(labels < 0).tobytes()
-    known = _SEARCHES.get(graph)
-    if known is not None and known[:2] == (free, budget):
-        return known[2]
-    search = _search(graph, labels, budget)
-    _SEARCHES[graph] = (free, budget, search)
-    return search
+    key = (np.packbits(labels < 0).tobytes(), budget)
+    known = _SEARCHES.setdefault(graph, {})
+    if key not in known:
+        search = _search(graph, labels, budget)
+        while len(known) >= SEARCHES_KEPT:
+            known.pop(next(iter(known)))
+        known[key] = search
+    return known[key]
 
 
 def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Search:

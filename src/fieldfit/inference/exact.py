@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import (
     Beliefs,
@@ -82,6 +83,20 @@ class Exact:
         observed: dict[int, int] | ArrayLike | None = None,
     ) -> InferenceResult:
         """Marginals of every variable and factor, and the log-partition."""
+        return self.run_batch(Batch.of([graph]), potentials, observed)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+    ) -> InferenceResult:
+        """Marginals, and one log-partition for each example of a batch.
+
+        ``init`` is accepted because other methods start from it; an exact run needs no start.
+        """
+        graph = batch.graph
         labels = fixed_labels(graph, observed_labels(graph, observed))
         budget = self._budget()
         plan = find_plan(graph, labels, budget).plan_within(budget, "Exact")
@@ -90,6 +105,9 @@ class Exact:
         shifts = np.empty(plan.n_cliques)
         possible = pass_upward(plan.tree, graph.structure, labels, tables, False, shifts, work)
         log_partition = total_shift(constant, shifts, possible)
+        log_partitions = np.array([log_partition])
+        if batch.n_examples > 1:
+            log_partitions = _example_shifts(batch, potentials, labels, plan, shifts)
 
         unary_values = np.zeros(graph.unary_offsets[-1])
         factor_values = np.zeros(graph.table_offsets[-1])
@@ -116,7 +134,8 @@ class Exact:
             residual=0.0,
             status=f"exact: {plan.n_cliques} cliques of width at most {plan.width}",
             method="Exact",
-            log_partitions=np.array([log_partition]),
+            log_partitions=log_partitions,
+            converged_examples=np.ones(batch.n_examples, dtype=bool),
             diagnostics={
                 "width": plan.width,
                 "memory": plan.memory,
@@ -168,6 +187,24 @@ def total_shift(constant: float, shifts: FloatArray, possible: bool) -> float:
     if not possible or constant == -math.inf:
         raise ZeroWeightError("the model with its evidence must have positive weight, got zero")
     return math.fsum([constant, *shifts])
+
+
+def _example_shifts(
+    batch: Batch, potentials: Potentials, labels: NDArray[np.int32], plan: Plan, shifts: FloatArray
+) -> FloatArray:
+    """The log-partition of each example: a clique and a fixed label belong to one of them."""
+    graph, tree = batch.graph, plan.tree
+    unary = folded_unary(potentials)
+    fixed = np.flatnonzero(labels >= 0)
+    per_variable = np.zeros(graph.n_variables)
+    per_variable[fixed] = unary[graph.unary_offsets[fixed] + labels[fixed]]
+    # cliques come in the order of elimination; the first variable of each is eliminated there
+    np.add.at(per_variable, tree.variables[tree.offsets[:-1]], shifts)
+    entries = fixed_factor_entries(graph, labels)
+    per_factor = np.zeros(graph.n_factors)
+    factors = np.searchsorted(graph.table_offsets, entries, side="right") - 1
+    per_factor[factors] = potentials.factor_values[entries]
+    return batch.sum_variables(per_variable) + batch.sum_factors(per_factor)
 
 
 def _copy_single_factors(

@@ -1,0 +1,167 @@
+"""What a learner minimises: a sum over examples as a function of the weights.
+
+The data are cut into parts (groups of examples); each part is one batch with its template.  Parts
+are evaluated one after the other or in threads and added up in their order, so the result does not
+depend on the number of threads.  This is the one place where learning runs in parallel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.batch import Batch
+from fieldfit.core.potentials import Potentials
+from fieldfit.core.template import Template
+from fieldfit.errors import InvalidInputError
+from fieldfit.objective._base import Objective
+
+__all__ = ["Assessment", "Part", "Problem", "TemplateProblem"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The sum over examples at some weights, without the penalty.
+
+    ``value`` is ``None`` if the objective has only a gradient.  ``n_unconverged`` counts the
+    examples whose inference did not converge.
+    """
+
+    value: float | None
+    gradient: FloatArray
+    n_unconverged: int
+    n_examples: int
+
+
+class Problem(ABC):
+    """A sum over examples; learners see nothing else of the data."""
+
+    #: Length of the weight vector.
+    n_weights: int
+    #: How many groups of examples can be evaluated separately (mini-batches).
+    n_parts: int
+    #: False: only learners for subgradients and samples apply.
+    is_smooth: bool = True
+
+    @abstractmethod
+    def assess(self, weights: FloatArray) -> Assessment:
+        """Value and gradient over all examples."""
+
+    @abstractmethod
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        """Value and gradient over one group of examples."""
+
+    def forget(self) -> None:  # noqa: B027  (most problems keep nothing)
+        """Drop what is kept from one evaluation to the next (warm starts).
+
+        Called when a checkpoint is written, so that a run that goes on and a run that is resumed
+        from the checkpoint see the same numbers to the last bit.
+        """
+
+
+@dataclass(frozen=True)
+class Part:
+    """A group of examples: their union graph, the map from weights, and the labels.
+
+    ``example_weights`` multiply the examples' values (all 1 if ``None``).
+    """
+
+    batch: Batch
+    template: Template
+    labels: NDArray[np.int32]
+    example_weights: FloatArray | None = None
+
+
+class TemplateProblem(Problem):
+    """An objective on the potentials that templates make."""
+
+    def __init__(
+        self, objective: Objective, parts: Sequence[Part], n_jobs: int | None = None
+    ) -> None:
+        if len(parts) == 0:
+            raise InvalidInputError("parts must hold at least one group of examples, got none")
+        self.objective = objective
+        self.parts = tuple(parts)
+        self.n_weights = parts[0].template.n_weights
+        self.n_parts = len(parts)
+        self.n_jobs = n_threads(n_jobs)
+        self.is_smooth = objective.is_smooth
+        self._states: list[Any] = [None] * len(parts)
+
+    def assess(self, weights: FloatArray) -> Assessment:
+        """Sum over the parts, in their order."""
+        if self.n_jobs == 1 or self.n_parts == 1:
+            return total([self.assess_part(weights, part) for part in range(self.n_parts)])
+        with ThreadPoolExecutor(min(self.n_jobs, self.n_parts)) as pool:
+            return total(
+                list(pool.map(lambda part: self.assess_part(weights, part), range(self.n_parts)))
+            )
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        """One batch: weights to potentials, objective, and back."""
+        given = self.parts[part]
+        potentials = given.template.potentials(weights)
+        evaluation = self.objective.evaluate(
+            given.batch, potentials, given.labels, self._states[part]
+        )
+        self._states[part] = evaluation.state
+        values, gradient = evaluation.values, evaluation.gradient
+        if given.example_weights is not None:
+            gradient = weighted(given.batch, gradient, given.example_weights)
+            values = None if values is None else values * given.example_weights
+        return Assessment(
+            value=None if values is None else float(values.sum()),
+            gradient=given.template.gradient(gradient),
+            n_unconverged=int((~evaluation.converged_examples).sum()),
+            n_examples=given.batch.n_examples,
+        )
+
+    def forget(self) -> None:
+        """Drop the messages of the last evaluation."""
+        self._states = [None] * self.n_parts
+
+
+def total(assessments: Sequence[Assessment]) -> Assessment:
+    """The sum of several assessments, in the given order."""
+    values = [given.value for given in assessments]
+    gradient = assessments[0].gradient.copy()
+    for given in assessments[1:]:
+        gradient += given.gradient
+    known = [value for value in values if value is not None]
+    return Assessment(
+        value=float(sum(known)) if len(known) == len(values) else None,
+        gradient=gradient,
+        n_unconverged=sum(given.n_unconverged for given in assessments),
+        n_examples=sum(given.n_examples for given in assessments),
+    )
+
+
+def weighted(batch: Batch, gradient: Potentials, example_weights: FloatArray) -> Potentials:
+    """A gradient with each example's entries multiplied by the example's weight."""
+    graph = batch.graph
+    unary = np.diff(graph.unary_offsets[batch.variable_offsets])
+    table = np.diff(graph.table_offsets[batch.factor_offsets])
+    return Potentials.from_flat(
+        graph,
+        gradient.unary_values * np.repeat(example_weights, unary),
+        gradient.factor_values * np.repeat(example_weights, table),
+    )
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """Threads for ``n_jobs`` in scikit-learn's sense: ``None`` is one, ``-1`` all processors."""
+    import os
+
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0:
+        raise InvalidInputError("n_jobs must not be 0, got 0")
+    return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)

@@ -1,0 +1,101 @@
+"""What every objective is: labels and potentials in, values and a gradient on the potentials out.
+
+Objectives live in potential space.  Who made the potentials (a template, a network, a table) is not
+their business, and so one objective serves every model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit.core.batch import Batch
+from fieldfit.core.graph import FactorGraph
+from fieldfit.core.potentials import Potentials, observed_labels, require_graph
+from fieldfit.core.result import InferenceResult
+
+__all__ = ["Evaluation", "Inference", "Objective"]
+
+FloatArray = NDArray[np.float64]
+LabelArray = NDArray[np.int32]
+
+
+class Inference(Protocol):
+    """What objectives and estimators need of an inference."""
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+    ) -> InferenceResult:
+        """Beliefs of the union graph, and one log-partition for each example."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An objective at one point.
+
+    Attributes
+    ----------
+    values
+        One value for each example, to be minimised; ``None`` for objectives that only have a
+        gradient (contrastive divergence).
+    gradient
+        Derivative of the sum of the values with respect to the potentials of the union graph.
+        Examples do not share potentials, so it is also each example's own.
+    converged_examples
+        Whether the inference of each example converged.
+    state
+        What the next evaluation on the same batch may start from (``init=``); not meant to be read.
+    """
+
+    values: FloatArray | None
+    gradient: Potentials
+    converged_examples: NDArray[np.bool_]
+    state: Any = field(default=None, repr=False)
+
+
+class Objective(ABC):
+    """A function of potentials and labels that learning makes small.
+
+    Subclasses are frozen dataclasses of options and implement `evaluate`.
+    """
+
+    #: The name that ``objective=`` of the estimators takes.
+    name: ClassVar[str]
+    #: False where the gradient is only a subgradient or a sample: quasi-Newton does not apply.
+    is_smooth: ClassVar[bool] = True
+
+    @abstractmethod
+    def evaluate(
+        self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
+    ) -> Evaluation:
+        """Values and gradient on a batch.
+
+        ``labels`` has one entry for each variable of the union graph, ``-1`` where it is missing;
+        ``init`` is the ``state`` of an earlier evaluation on this batch.
+        """
+
+    @abstractmethod
+    def prediction(self, graph: FactorGraph) -> Inference:
+        """The inference that predictions should use on a graph like this.
+
+        A model fitted with a surrogate must predict with the same surrogate (Wainwright 2006).
+        """
+
+    def value_and_grad(
+        self, graph: FactorGraph, potentials: Potentials, labels: ArrayLike
+    ) -> tuple[float | None, Potentials]:
+        """Value (``None`` if there is none) and gradient on the potentials of one graph."""
+        require_graph(graph, potentials)
+        checked = observed_labels(graph, np.asarray(labels))
+        evaluation = self.evaluate(Batch.of([graph]), potentials, checked)
+        values = evaluation.values
+        return None if values is None else float(values.sum()), evaluation.gradient
