@@ -18,6 +18,7 @@ from fieldfit.inference.schedule import cached_plan, common_labels
 from fieldfit.kernels.active import neighbours_of_moved, restricted_plan, variable_changes
 from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes, Model, State
 from fieldfit.kernels.beliefs import factor_beliefs, largest_disagreements, unary_beliefs
+from fieldfit.kernels.pair_beliefs import pair_beliefs
 from fieldfit.kernels.sweeps import run_sweeps
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class MessageRun:
         log_variable = np.empty(graph.n_variables)
         log_factor = np.empty(graph.n_factors)
         unary_beliefs(graph.structure, self.model, self.state, unary, log_variable)
+        pair_beliefs(self.labels, graph.structure, self.model, self.state, tables, log_factor)
         factor_beliefs(graph.structure, self.model, self.state, tables, log_factor)
         return Beliefs(graph, unary, tables), log_variable, log_factor
 

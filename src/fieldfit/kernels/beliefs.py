@@ -92,7 +92,7 @@ def unary_beliefs(
 def factor_beliefs(
     structure: Any, model: Any, state: Any, beliefs: FloatArray, log_normalizer: FloatArray
 ) -> None:
-    """Beliefs of all factors and ``log Z_a`` (0 for factors that send no messages).
+    """Beliefs and ``log Z_a`` (0 for factors that send no messages) where that is still NaN.
 
     Needs the normalised log-beliefs that `unary_beliefs` leaves.
     """
@@ -107,6 +107,8 @@ def factor_beliefs(
     for factor in range(len(structure.scope_offsets) - 1):
         first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
         begin, end = structure.table_offsets[factor], structure.table_offsets[factor + 1]
+        if not np.isnan(log_normalizer[factor]):
+            continue
         log_normalizer[factor] = 0.0
         if last < first:
             beliefs[begin] = 1.0
