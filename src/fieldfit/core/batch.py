@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
+from fieldfit.core.potentials import Beliefs, Potentials, selected_entries
 from fieldfit.errors import InvalidInputError
 
 __all__ = ["Batch"]
@@ -87,6 +87,15 @@ class Batch:
             )
             for m in range(self.n_examples)
         ]
+
+    def scores(self, potentials: Potentials, labels: ArrayLike) -> NDArray[np.float64]:
+        """``s(y)`` of each example for a complete labelling of the union."""
+        if self.n_examples == 1:
+            return np.array([potentials.score(labels)])  # the same to the last bit
+        unary, table = selected_entries(self.graph, labels)
+        return self.sum_variables(potentials.unary_values[unary]) + self.sum_factors(
+            potentials.factor_values[table]
+        )
 
     def sum_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum of a per-variable quantity over each example."""

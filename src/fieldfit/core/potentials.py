@@ -20,6 +20,7 @@ from fieldfit.errors import InvalidInputError
 __all__ = [
     "Beliefs",
     "Potentials",
+    "add_to_single_factors",
     "conditioned_unary",
     "folded_unary",
     "observed_labels",
@@ -156,17 +157,30 @@ class Beliefs(_GraphVector):
 
 def folded_unary(potentials: Potentials) -> FloatArray:
     """Unary log-potentials with every factor of arity one added in (a new array)."""
-    graph = potentials.graph
     values = potentials.unary_values.copy()
-    single = np.flatnonzero(graph.arities == 1)
-    if len(single):
-        variables = graph.slot_variables[graph.scope_offsets[single]]
-        sizes = graph.cardinalities[variables]
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        target = np.repeat(graph.unary_offsets[variables], sizes) + within
-        source = np.repeat(graph.table_offsets[single], sizes) + within
+    target, source = _single_entries(potentials.graph)
+    if len(target):
         np.add.at(values, target, potentials.factor_values[source])
     return values
+
+
+def add_to_single_factors(
+    graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+) -> None:
+    """Add unary values to every factor of arity one: the transpose of `folded_unary`."""
+    source, target = _single_entries(graph)
+    if len(target):
+        factor_values[target] += unary_values[source]
+
+
+def _single_entries(graph: FactorGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Unary entries and table entries of all factors of arity one, in the same order."""
+    single = np.flatnonzero(graph.arities == 1)
+    variables = graph.slot_variables[graph.scope_offsets[single]]
+    sizes = graph.cardinalities[variables]
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    unary = np.repeat(graph.unary_offsets[variables], sizes) + within
+    return unary, np.repeat(graph.table_offsets[single], sizes) + within
 
 
 def conditioned_unary(

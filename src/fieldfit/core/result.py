@@ -65,7 +65,8 @@ class MapResult:
     """A labelling, its score, and what is proved about it.
 
     ``upper_bound`` is never below the best score of any labelling; ``optimal`` is true only if
-    the labelling is proved to be a best one.
+    the labelling is proved to be a best one.  ``scores`` and ``optimal_examples`` say the same of
+    each example of a batch (``None``: of a single graph).
     """
 
     labels: NDArray[np.int32]
@@ -76,3 +77,5 @@ class MapResult:
     method: str = ""
     converged: bool = True
     n_iter: int = 0
+    scores: NDArray[np.float64] | None = None
+    optimal_examples: NDArray[np.bool_] | None = None

@@ -70,9 +70,11 @@ class Block:
     ) -> Block:
         """``th_i(y) = sum_d x_i[d] W[d, y]`` for all (or the given) variables."""
         chosen = np.arange(graph.n_variables) if variables is None else np.asarray(variables)
-        cardinality = _one_shape(name, graph, graph.cardinalities[chosen][:, None])
+        cardinality = int(graph.uniform_cardinality or 0)
+        if len(chosen):
+            (cardinality,) = _one_shape(name, graph.cardinalities[chosen][:, None])
         starts = graph.unary_offsets[chosen].astype(np.int64)
-        groups = np.arange(cardinality[0] if cardinality else 0)
+        groups = np.arange(cardinality)
         return cls(name, "unary", starts, groups, _checked(name, features, len(starts)))
 
     @classmethod
@@ -84,16 +86,22 @@ class Block:
         *,
         factors: ArrayLike | None = None,
         name: str = "tables",
+        shape: tuple[int, ...] = (),
     ) -> Block:
-        """Tables of all (or the given) factors, which must have one shape, of any arity."""
+        """Tables of all (or the given) factors, which must have one shape, of any arity.
+
+        ``shape`` says it for a graph that happens to have no such factor.
+        """
         chosen = np.arange(graph.n_factors) if factors is None else np.asarray(factors)
-        arity = int(graph.arities[chosen[0]]) if len(chosen) else 0
-        if len(chosen) and not np.all(graph.arities[chosen] == arity):
-            raise InvalidInputError(
-                f"block {name!r}: factors must have one arity, got {sorted(set(graph.arities))}"
-            )
-        slots = graph.scope_offsets[chosen][:, None] + np.arange(arity)
-        shape = _one_shape(name, graph, graph.cardinalities[graph.slot_variables[slots]])
+        if len(chosen):
+            arity = int(graph.arities[chosen[0]])
+            if not np.all(graph.arities[chosen] == arity):
+                raise InvalidInputError(
+                    f"block {name!r}: factors must have one arity, "
+                    f"got {sorted(set(graph.arities[chosen].tolist()))}"
+                )
+            slots = graph.scope_offsets[chosen][:, None] + np.arange(arity)
+            shape = _one_shape(name, graph.cardinalities[graph.slot_variables[slots]])
         groups, group_shape = tie_entries(shape, tying)
         starts = graph.table_offsets[chosen].astype(np.int64)
         features = _checked(name, features, len(starts))
@@ -242,13 +250,11 @@ def tie_entries(shape: tuple[int, ...], tying: Tying) -> tuple[NDArray[np.int64]
     return np.where(same, labels[0], -1), (shape[0],)
 
 
-def _one_shape(name: str, graph: FactorGraph, sizes: NDArray[Any]) -> tuple[int, ...]:
-    if sizes.size == 0:
-        return (int(graph.uniform_cardinality or 0),) * int(sizes.shape[1])
+def _one_shape(name: str, sizes: NDArray[Any]) -> tuple[int, ...]:
     if not np.all(sizes == sizes[0]):
         raise InvalidInputError(
-            f"block {name!r}: tables must have one shape, got {tuple(sizes[0])} and "
-            f"{tuple(sizes[np.flatnonzero(np.any(sizes != sizes[0], axis=1))[0]])}"
+            f"block {name!r}: tables must have one shape, got {tuple(sizes[0].tolist())} and "
+            f"{tuple(sizes[np.flatnonzero(np.any(sizes != sizes[0], axis=1))[0]].tolist())}"
         )
     return tuple(int(size) for size in sizes[0])
 

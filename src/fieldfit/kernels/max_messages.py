@@ -265,12 +265,15 @@ def factor_maximum(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def dual_bounds(structure: Any, model: Any, state: Any) -> tuple[float, float]:
+def dual_bounds(
+    structure: Any, model: Any, state: Any, by_factor: FloatArray, by_variable: FloatArray
+) -> None:
     """Two upper bounds on the best score, from multipliers that share each variable out.
 
     For any ``lam``, ``max s <= sum_a max(th_a + sum_i lam_ai) + sum_i max(th_i - sum_a lam_ai)``.
     The first uses the ``lam`` of the messages, the second ``(th_i + sum_b m_bi) / d_i - m_ai``,
-    which leaves nothing for the variables' own terms.
+    which leaves nothing for the variables' own terms.  The summands of the two are the rows of
+    ``by_factor`` and ``by_variable``, so that they can be added up example by example.
     """
     width, arity = 1, 1
     n_factors = len(structure.scope_offsets) - 1
@@ -282,12 +285,10 @@ def dual_bounds(structure: Any, model: Any, state: Any) -> tuple[float, float]:
     digits = np.empty(arity, dtype=np.int32)
     left_own = model.unary.copy()
     left_shared = model.unary.copy()
-    own_bound, shared_bound = 0.0, 0.0
     for factor in range(n_factors):
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
-        if stop == first:
-            own_bound += model.log_table[structure.table_offsets[factor]]
-            shared_bound += model.log_table[structure.table_offsets[factor]]
+        constant = model.log_table[structure.table_offsets[factor]] if stop == first else 0.0
+        by_factor[0, factor] = by_factor[1, factor] = constant
         if stop - first < 2:
             continue
         base = structure.message_offsets[first]
@@ -308,13 +309,12 @@ def dual_bounds(structure: Any, model: Any, state: Any) -> tuple[float, float]:
                 shared[z] = model.variable_total[i] * belief / degree - message
                 left_own[entry] -= own[z]
                 left_shared[entry] -= shared[z]
-        own_bound += factor_maximum(structure, model.log_table, factor, own, digits)
-        shared_bound += factor_maximum(structure, model.log_table, factor, shared, digits)
+        by_factor[0, factor] = factor_maximum(structure, model.log_table, factor, own, digits)
+        by_factor[1, factor] = factor_maximum(structure, model.log_table, factor, shared, digits)
     for i in range(len(structure.cardinalities)):
         top_own, top_shared = NO_WEIGHT, NO_WEIGHT
         for z in range(structure.unary_offsets[i], structure.unary_offsets[i + 1]):
             top_own = max(top_own, left_own[z])
             top_shared = max(top_shared, left_shared[z])
-        own_bound += top_own
-        shared_bound += top_shared
-    return own_bound, shared_bound
+        by_variable[0, i] = top_own
+        by_variable[1, i] = top_shared

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,6 +72,8 @@ class Objective(ABC):
     name: ClassVar[str]
     #: False where the gradient is only a subgradient or a sample: quasi-Newton does not apply.
     is_smooth: ClassVar[bool] = True
+    #: How an estimator turns a fitted model into labels, unless it is told otherwise.
+    decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 
     @abstractmethod
     def evaluate(

@@ -24,9 +24,10 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials, selected_entries
 from fieldfit.core.result import InferenceResult
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.inference.exact import Exact
 from fieldfit.objective._base import Evaluation, Inference, LabelArray, Objective
+from fieldfit.objective._errors import raise_impossible, require_possible
 
 __all__ = ["Likelihood"]
 
@@ -67,9 +68,12 @@ class Likelihood(Objective):
         if np.all(labels >= 0):
             values -= subtract_labels(batch, potentials, labels, unary, factors)
         else:
-            observed = self.inference.run_batch(
-                batch, potentials, observed=labels, init=observed_init
-            )
+            try:
+                observed = self.inference.run_batch(
+                    batch, potentials, observed=labels, init=observed_init
+                )
+            except ZeroWeightError:
+                raise_impossible(batch, potentials, labels)
             assert observed.log_partitions is not None
             values -= observed.log_partitions
             unary -= observed.beliefs.unary_values
@@ -113,9 +117,9 @@ def subtract_labels(
     batch: Batch, potentials: Potentials, labels: LabelArray, unary: Any, factors: Any
 ) -> Any:
     """Take the indicator of complete labels from two vectors; return each example's score."""
+    scores = batch.scores(potentials, labels)
+    require_possible(batch, scores)
     chosen_unary, chosen_table = selected_entries(batch.graph, labels)
     unary[chosen_unary] -= 1.0
     factors[chosen_table] -= 1.0
-    return batch.sum_variables(potentials.unary_values[chosen_unary]) + batch.sum_factors(
-        potentials.factor_values[chosen_table]
-    )
+    return scores

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, observed_labels
 from fieldfit.core.result import MapResult
@@ -53,6 +54,16 @@ class ExactMap:
         observed: dict[int, int] | ArrayLike | None = None,
     ) -> MapResult:
         """A best labelling among those that agree with the evidence."""
+        return self.run_batch(Batch.of([graph]), potentials, observed)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+    ) -> MapResult:
+        """The same for the union of many graphs; ``scores`` has one entry for each."""
+        graph = batch.graph
         evidence = fixed_labels(graph, observed_labels(graph, observed))
         budget = Budget(self.max_memory, self.max_operations, self.n_restarts, self.random_state)
         plan = find_plan(graph, evidence, budget).plan_within(budget, "ExactMap")
@@ -63,7 +74,8 @@ class ExactMap:
         bound = total_shift(constant, shifts, possible)
         labels = evidence.copy()
         trace_back(plan.tree, graph.structure, evidence, tables, labels, work)
-        score = potentials.score(labels)
+        scores = batch.scores(potentials, labels)
+        score = float(scores.sum())
         return MapResult(
             labels=labels,
             score=score,
@@ -72,4 +84,6 @@ class ExactMap:
             status=f"optimal: {plan.n_cliques} cliques of width at most {plan.width}",
             method="ExactMap",
             n_iter=1,
+            scores=scores,
+            optimal_examples=np.ones(batch.n_examples, dtype=np.bool_),
         )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Entropy
 from fieldfit.core.forests import forest_cover, rooted_order
 from fieldfit.core.graph import FactorGraph
@@ -31,6 +32,7 @@ from fieldfit.inference.schedule import cached_plan, common_labels
 from fieldfit.kernels.arrays import CONTRADICTION
 from fieldfit.kernels.max_messages import decode, dual_bounds, run_max_sweeps
 from fieldfit.kernels.structure import greedy_colors
+from fieldfit.kernels.trees import label_components
 
 __all__ = ["MaxProduct"]
 
@@ -75,6 +77,17 @@ class MaxProduct:
         progress: Callable[[int, float], None] | None = None,
     ) -> MapResult:
         """Best labelling found, its score and an upper bound on any score."""
+        return self.run_batch(Batch.of([graph]), potentials, observed, progress)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> MapResult:
+        """The same for the union of many graphs; ``scores`` has one entry for each."""
+        graph = batch.graph
         if self.schedule not in ("flooding", "sequential", "tree"):
             raise InvalidInputError(
                 "schedule must be 'flooding', 'sequential' or 'tree' for MaxProduct, "
@@ -107,14 +120,20 @@ class MaxProduct:
                 progress(n_iter, float(residual))
         answer = np.empty(graph.n_variables, dtype=np.int32)
         decode(structure, model, state, _root_first(graph), answer)
-        answer, score = _improved(graph, potentials, model, answer)
+        answer, scores = _improved(batch, potentials, model, answer)
         converged = bool(residual <= self.tol) and not at_floor(graph, model, state).any()
-        bound = min(dual_bounds(structure, model, state))
-        if graph.is_acyclic and converged:
-            bound = score
+        if converged and graph.is_acyclic:
+            bounds = scores
+        else:
+            bounds = _bounds(batch, model, state)
+            if converged:
+                bounds = np.where(_acyclic_examples(batch), scores, bounds)
         # rounding may put the bound a hair below the score of an optimal labelling
-        bound = max(float(bound), score)
-        optimal = score > -np.inf and bound - score <= MEETING * max(1.0, abs(score))
+        bounds = np.maximum(bounds, scores)
+        with np.errstate(invalid="ignore"):  # an impossible labelling with an infinite bound
+            meets = bounds - scores <= MEETING * np.maximum(1.0, np.abs(scores))
+        proved = (scores > -np.inf) & meets
+        score, bound, optimal = float(scores.sum()), float(bounds.sum()), bool(proved.all())
         return MapResult(
             labels=answer,
             score=score,
@@ -124,6 +143,8 @@ class MaxProduct:
             method=f"MaxProduct({self.entropy.name}, {self.schedule})",
             converged=converged,
             n_iter=n_iter,
+            scores=scores,
+            optimal_examples=proved,
         )
 
 
@@ -136,15 +157,44 @@ def _root_first(graph: FactorGraph) -> NDArray[np.int32]:
 
 
 def _improved(
-    graph: FactorGraph, potentials: Potentials, model: Any, answer: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], float]:
+    batch: Batch, potentials: Potentials, model: Any, answer: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Change single labels while that raises the score; colour by colour, all at once."""
     from fieldfit.kernels.ascent import ascend
 
-    colors = greedy_colors(graph.structure)
+    structure = batch.graph.structure
+    colors = greedy_colors(structure)
     order = np.argsort(colors, kind="stable").astype(np.int32)
-    ascend(graph.structure, model.unary, model.log_table, order, answer)
-    return answer, potentials.score(answer)
+    ascend(structure, model.unary, model.log_table, order, answer)
+    return answer, batch.scores(potentials, answer)
+
+
+def _bounds(batch: Batch, model: Any, state: Any) -> NDArray[np.float64]:
+    """The smaller of two upper bounds on the score, for each example."""
+    by_factor = np.empty((2, batch.graph.n_factors))
+    by_variable = np.empty((2, batch.graph.n_variables))
+    dual_bounds(batch.graph.structure, model, state, by_factor, by_variable)
+    own, shared = (
+        batch.sum_factors(by_factor[row]) + batch.sum_variables(by_variable[row])
+        for row in range(2)
+    )
+    return np.minimum(own, shared)
+
+
+def _acyclic_examples(batch: Batch) -> NDArray[np.bool_]:
+    """Which examples have no cycle: the nodes of a forest are its edges and one for each tree."""
+    graph = batch.graph
+    trees = np.empty(graph.n_variables, dtype=np.int32)
+    joining = graph.arities >= 2
+    label_components(graph.scope_offsets, graph.slot_variables, joining, trees)
+    # components are numbered by their first variable, so a new number opens a new component
+    is_first = np.ones(graph.n_variables)
+    is_first[1:] = trees[1:] > np.maximum.accumulate(trees)[:-1]
+    n_trees = batch.sum_variables(is_first)
+    n_edges = batch.sum_factors(np.where(joining, graph.arities, 0).astype(np.float64))
+    n_nodes = np.diff(batch.variable_offsets) + batch.sum_factors(joining.astype(np.float64))
+    acyclic: NDArray[np.bool_] = n_edges == n_nodes - n_trees
+    return acyclic
 
 
 def _status(

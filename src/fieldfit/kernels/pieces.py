@@ -1,0 +1,252 @@
+r"""Normalisers of single tables, free and with the given labels fixed, in one pass over a graph.
+
+A piece is one table, with a share of the unary potentials of its variables if those are given:
+
+    v(y_a) = th_a(y_a) + sum_{i in a} u_i(y_i)
+    value  = log sum_{y_a} exp v - log sum_{y_a agrees with the labels} exp v
+
+The gradient is the difference of the two distributions, each normalised in its own range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fieldfit.kernels.arrays import NO_WEIGHT
+from fieldfit.kernels.factor_messages import next_row
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
+
+__all__ = ["factor_pieces", "unary_pieces"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int32]
+
+
+# Without NaN a maximum is associative and can run in SIMD; potentials never hold one.
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "reassoc"})
+def largest(values: FloatArray, begin: int, size: int) -> float:
+    """Largest of a range; ``-inf`` if it is empty."""
+    top = NO_WEIGHT
+    for z in range(size):
+        top = max(top, load(values, begin + z))
+    return top
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def normalised(source: FloatArray, begin: int, size: int, out: FloatArray, start: int) -> float:
+    """Write ``exp`` of a range of logarithms, scaled to sum one; the logarithm of the sum."""
+    top = largest(source, begin, size)
+    if top == NO_WEIGHT:
+        for z in range(size):
+            store(out, start + z, 0.0)
+        return NO_WEIGHT
+    total = 0.0
+    for z in range(size):
+        value = fast_exp(load(source, begin + z) - top)
+        store(out, start + z, value)
+        total += value
+    inverse = 1.0 / total
+    for z in range(size):
+        store(out, start + z, load(out, start + z) * inverse)
+    return top + np.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def unary_pieces(
+    structure: Any,
+    unary: FloatArray,
+    labels: IntArray,
+    alone: NDArray[np.bool_],
+    gradient: FloatArray,
+    values: FloatArray,
+) -> int:
+    """Pieces of the variables that are ``alone``; the first whose label is impossible, or -1.
+
+    Everything is 0 where a label is missing or the variable is not alone.
+    """
+    impossible = -1
+    for i in range(len(labels)):
+        begin, end = structure.unary_offsets[i], structure.unary_offsets[i + 1]
+        values[i] = 0.0
+        if labels[i] < 0 or not alone[i]:
+            for z in range(begin, end):
+                gradient[z] = 0.0
+            continue
+        own = unary[begin + labels[i]]
+        if own == NO_WEIGHT:
+            if impossible < 0:
+                impossible = i
+            continue
+        values[i] = normalised(unary, begin, end - begin, gradient, begin) - own
+        gradient[begin + labels[i]] -= 1.0
+    return impossible
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def fill_piece(
+    structure: Any,
+    tables: FloatArray,
+    share: FloatArray,
+    factor: int,
+    piece: FloatArray,
+    digits: IntArray,
+) -> None:
+    """``th_a`` plus the shares of its variables."""
+    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+    start = structure.table_offsets[factor]
+    n_last = structure.cardinalities[structure.slot_variables[last]]
+    last_share = structure.unary_offsets[structure.slot_variables[last]]
+    digits[: last - first] = 0
+    for row in range(0, structure.table_offsets[factor + 1] - start, n_last):
+        shift = 0.0
+        for slot in range(first, last):
+            variable = structure.slot_variables[slot]
+            shift += share[structure.unary_offsets[variable] + digits[slot - first]]
+        for y in range(n_last):
+            value = load(tables, start + row + y) + load(share, last_share + y)
+            store(piece, row + y, shift + value)
+        if last - first == 1:  # pairs, without a call
+            digits[0] += 1
+        else:
+            next_row(structure, first, last, digits)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def add_margins(
+    structure: Any, gradient: FloatArray, factor: int, digits: IntArray, margins: FloatArray
+) -> None:
+    """Add the margins of one factor's gradient to its variables."""
+    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+    n_last = structure.cardinalities[structure.slot_variables[last]]
+    target = structure.unary_offsets[structure.slot_variables[last]]
+    digits[: last - first] = 0
+    for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
+        total = 0.0
+        for y in range(n_last):
+            value = load(gradient, row + y)
+            total += value
+            store(margins, target + y, load(margins, target + y) + value)
+        for slot in range(first, last):
+            variable = structure.slot_variables[slot]
+            margins[structure.unary_offsets[variable] + digits[slot - first]] += total
+        if last - first == 1:  # pairs, without a call
+            digits[0] += 1
+        else:
+            next_row(structure, first, last, digits)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def next_agreeing(
+    structure: Any, labels: IntArray, first: int, last: int, digits: IntArray, entry: int
+) -> int:
+    """The next entry of a table that agrees with the labels, the last variable fastest."""
+    stride = 1
+    for slot in range(last, first - 1, -1):
+        variable = structure.slot_variables[slot]
+        if labels[variable] < 0:
+            digits[slot - first] += 1
+            entry += stride
+            if digits[slot - first] < structure.cardinalities[variable]:
+                return entry
+            entry -= stride * digits[slot - first]
+            digits[slot - first] = 0
+        stride *= structure.cardinalities[variable]
+    return entry
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def subtract_agreeing(
+    structure: Any,
+    labels: IntArray,
+    factor: int,
+    piece: FloatArray,
+    digits: IntArray,
+    gradient: FloatArray,
+) -> float:
+    """Take the distribution over agreeing entries from the gradient; its log-normaliser."""
+    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+    start = structure.table_offsets[factor]
+    entry, stride, size = 0, 1, 1
+    for slot in range(last, first - 1, -1):
+        variable = structure.slot_variables[slot]
+        digits[slot - first] = 0
+        if labels[variable] < 0:
+            size *= structure.cardinalities[variable]
+        else:
+            entry += stride * labels[variable]
+        stride *= structure.cardinalities[variable]
+    top = NO_WEIGHT
+    for _ in range(size):
+        top = max(top, piece[entry])
+        entry = next_agreeing(structure, labels, first, last, digits, entry)
+    if top == NO_WEIGHT:
+        return NO_WEIGHT
+    total = 0.0
+    for _ in range(size):
+        total += fast_exp(piece[entry] - top)
+        entry = next_agreeing(structure, labels, first, last, digits, entry)
+    for _ in range(size):
+        gradient[start + entry] -= fast_exp(piece[entry] - top) / total
+        entry = next_agreeing(structure, labels, first, last, digits, entry)
+    return top + np.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def factor_pieces(
+    structure: Any,
+    tables: FloatArray,
+    share: FloatArray,
+    shared: bool,
+    labels: IntArray,
+    gradient: FloatArray,
+    margins: FloatArray,
+    values: FloatArray,
+) -> int:
+    """Pieces of all factors; the first whose labels are impossible, or -1.
+
+    With ``shared`` the vector ``share`` is part of the pieces, factors of arity one are part of
+    ``share`` and not pieces, and ``margins`` receives the derivative by ``share``.
+    """
+    widest, arity = 1, 1
+    for factor in range(len(structure.scope_offsets) - 1):
+        widest = max(widest, structure.table_offsets[factor + 1] - structure.table_offsets[factor])
+        arity = max(arity, structure.scope_offsets[factor + 1] - structure.scope_offsets[factor])
+    piece = np.empty(widest if shared else 0)
+    digits = np.empty(arity, dtype=np.int32)
+    impossible = -1
+    for factor in range(len(structure.scope_offsets) - 1):
+        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+        begin, end = structure.table_offsets[factor], structure.table_offsets[factor + 1]
+        values[factor] = 0.0
+        n_given, entry = 0, 0
+        for slot in range(first, stop):
+            variable = structure.slot_variables[slot]
+            n_given += labels[variable] >= 0
+            entry = entry * structure.cardinalities[variable] + labels[variable]
+        if n_given == 0 or (shared and stop - first == 1):
+            for z in range(begin, end):
+                gradient[z] = 0.0
+            continue
+        if shared:
+            fill_piece(structure, tables, share, factor, piece, digits)
+            own = piece
+        else:
+            own = tables[begin:end]
+        free = normalised(own, 0, end - begin, gradient, begin)
+        if n_given == stop - first:  # the common case, without a call
+            gradient[begin + entry] -= 1.0
+            fixed = own[entry]
+        else:
+            fixed = subtract_agreeing(structure, labels, factor, own, digits, gradient)
+        if fixed == NO_WEIGHT:
+            if impossible < 0:
+                impossible = factor
+            continue
+        values[factor] = free - fixed
+        if shared:
+            add_margins(structure, gradient, factor, digits, margins)
+    return impossible
