@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class Problem(ABC):
     n_parts: int
     #: False: only learners for subgradients and samples apply.
     is_smooth: bool = True
+    #: True: the value is proportional to the weights, and zero at zero (a perceptron).
+    is_homogeneous: bool = False
 
     @abstractmethod
     def assess(self, weights: FloatArray) -> Assessment:
@@ -65,6 +68,13 @@ class Problem(ABC):
         Called when a checkpoint is written, so that a run that goes on and a run that is resumed
         from the checkpoint see the same numbers to the last bit.
         """
+
+    def fingerprint(self) -> str:
+        """A digest of the data and the objective, or an empty text if there is none.
+
+        A checkpoint that was written with another one is refused.
+        """
+        return ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class TemplateProblem(Problem):
         self.n_parts = len(parts)
         self.n_jobs = n_threads(n_jobs)
         self.is_smooth = objective.is_smooth
+        self.is_homogeneous = objective.is_homogeneous
         self._states: list[Any] = [None] * len(parts)
 
     def assess(self, weights: FloatArray) -> Assessment:
@@ -127,6 +138,25 @@ class TemplateProblem(Problem):
     def forget(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * self.n_parts
+
+    def fingerprint(self) -> str:
+        """A digest of the objective's options, graphs, features, labels and example weights."""
+        digest = sha256(repr(self.objective).encode())
+        for part in self.parts:
+            graph = part.batch.graph
+            arrays: list[Any] = [graph.cardinalities, graph.slot_variables, graph.scope_offsets]
+            arrays += [part.batch.variable_offsets, part.labels, part.example_weights]
+            for block in part.template.blocks:
+                features = block.features
+                is_sparse = hasattr(features, "indptr")
+                arrays += [block.starts, block.groups]
+                arrays += (
+                    [features.indptr, features.indices, features.data] if is_sparse else [features]
+                )
+            for array in arrays:
+                if array is not None:
+                    digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def total(assessments: Sequence[Assessment]) -> Assessment:

@@ -72,6 +72,9 @@ class Objective(ABC):
     name: ClassVar[str]
     #: False where the gradient is only a subgradient or a sample: quasi-Newton does not apply.
     is_smooth: ClassVar[bool] = True
+    #: True where values grow in proportion to the potentials, so that zero weights have the value
+    #: zero: a falling value is then no sign of progress.
+    is_homogeneous: ClassVar[bool] = False
     #: How an estimator turns a fitted model into labels, unless it is told otherwise.
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 

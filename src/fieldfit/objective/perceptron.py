@@ -46,6 +46,7 @@ class Perceptron(Objective):
 
     name: ClassVar[str] = "perceptron"
     is_smooth: ClassVar[bool] = False
+    is_homogeneous: ClassVar[bool] = True
     decode: ClassVar[Literal["marginals", "map"]] = "map"
     oracle: MapOracle | None = None
 

@@ -1,0 +1,183 @@
+"""One file for arrays and their description, which is complete and unaltered or is not read.
+
+The file is a safetensors file (https://github.com/huggingface/safetensors): eight bytes for the
+length of the header, a header in JSON with names, types and places of the arrays, then the arrays.
+The header's ``__metadata__`` holds
+
+    format    what kind of file it is        fieldfit   version of the package that wrote it
+    version   of the format                  content    everything else, as JSON in a text
+    sha256    digest of the whole file, computed with this digest itself replaced by zeros
+
+so that *any* changed, missing or additional byte is noticed, wherever it lies.  Equal contents give
+equal bytes.  Nothing in a file is ever executed or imported.
+
+Files are written beside their place, flushed to the disk and then renamed, so that at every moment
+there is either the old file or the new one (`write_atomically`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.errors import FileFormatError, InvalidInputError
+
+__all__ = ["read_container", "write_atomically", "write_container"]
+
+#: Names of safetensors for the types that are stored.
+TYPES = {
+    "float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "int16": "I16",
+    "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+_NO_DIGEST = b"0" * 64
+# Quotation marks inside a text are escaped in JSON, so only a true key looks like this.
+_DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+
+
+def write_container(
+    path: str | os.PathLike[str],
+    format_name: str,
+    version: int,
+    content: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+) -> None:
+    """Write arrays and a description that JSON can hold, atomically."""
+    stored = {name: _storable(name, array) for name, array in arrays.items()}
+    # wide types first, so that every array is aligned to its own size
+    order = sorted(stored, key=lambda name: (-stored[name].itemsize, name))
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "content": json.dumps(content, allow_nan=False, sort_keys=True),
+            "fieldfit": _package_version(),
+            "format": format_name,
+            "sha256": _NO_DIGEST.decode(),
+            "version": str(version),
+        }
+    }
+    position = 0
+    for name in order:
+        array = stored[name]
+        header[name] = {
+            "dtype": TYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [position, position + array.nbytes],
+        }
+        position += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    beginning = len(text).to_bytes(8, "little") + text
+    digest = sha256(beginning)
+    for name in order:
+        digest.update(_bytes(stored[name]))
+    signed = b'"sha256":"' + digest.hexdigest().encode() + b'"'
+    beginning = beginning.replace(b'"sha256":"' + _NO_DIGEST + b'"', signed)
+    write_atomically(path, [beginning, *(_bytes(stored[name]) for name in order)])
+
+
+def read_container(
+    path: str | os.PathLike[str], format_name: str, newest_version: int
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a file, after its digest has been verified."""
+    name = os.fspath(path)
+    data = Path(path).read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    found = _DIGEST.search(data, 8, min(8 + length, len(data)))
+    if len(data) < 8 or length > len(data) - 8 or found is None:
+        raise FileFormatError(
+            f"{name}: the file is not a {format_name} file, or it is cut short or damaged "
+            f"({len(data)} bytes)"
+        )
+    begin, end = found.span(1)
+    rest = memoryview(data)
+    digest = sha256(rest[:begin])
+    digest.update(_NO_DIGEST)
+    digest.update(rest[end:])
+    if digest.hexdigest().encode() != found[1]:
+        raise FileFormatError(
+            f"{name}: the file is cut short or damaged, its content does not match its checksum"
+        )
+    try:
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        _require_format(name, metadata, format_name, newest_version)
+        content = json.loads(metadata["content"])
+        arrays = _arrays(data)
+    except FileFormatError:
+        raise
+    except Exception as error:
+        # the digest is right, so this was written so: not damage, but not one of our files either
+        raise FileFormatError(f"{name}: the file is not a {format_name} file ({error})") from error
+    return content, arrays
+
+
+def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
+    """Replace a file as a whole: whoever looks finds the old content or the new, never a part.
+
+    The new content is on the disk before it takes the name, so this holds for a power cut too.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # the name itself is on the disk only when its folder is
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _package_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
+    try:
+        return version("fieldfit")
+    except PackageNotFoundError:  # run from its sources
+        return "unknown"
+
+
+def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    array = np.asarray(array)
+    if array.dtype.name not in TYPES:
+        raise InvalidInputError(
+            f"array {name!r} must hold numbers or truth values to be stored, got {array.dtype}"
+        )
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _arrays(data: bytes) -> dict[str, NDArray[Any]]:
+    from safetensors.numpy import load
+
+    return {name: np.array(array) for name, array in load(data).items()}
+
+
+def _require_format(name: str, metadata: dict[str, str], format_name: str, newest: int) -> None:
+    if metadata["format"] != format_name:
+        raise FileFormatError(
+            f"{name}: expected a {format_name} file, found a {metadata['format']} file"
+        )
+    if int(metadata["version"]) > newest:
+        raise FileFormatError(
+            f"{name}: the file has version {metadata['version']} of {format_name}, written by "
+            f"fieldfit {metadata['fieldfit']}; this fieldfit reads versions up to {newest}"
+        )

@@ -1,0 +1,68 @@
+"""Which learner to use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fieldfit.errors import InvalidInputError
+from fieldfit.learner._base import Learner
+from fieldfit.learner.lbfgs import LBFGS
+from fieldfit.learner.problem import Problem
+from fieldfit.learner.stochastic import SGD, Adam
+
+__all__ = ["LEARNERS", "make_learner"]
+
+LEARNERS = ("lbfgs", "adam", "sgd")
+
+
+def make_learner(
+    learner: str | Learner | None,
+    problem: Problem,
+    max_iter: int | None = None,
+    tol: float | None = None,
+    random_state: Any = None,
+) -> Learner:
+    """The learner that is meant by a name or ``None``; an object is returned as it is.
+
+    ``None`` is `LBFGS` where the problem is smooth and averaged `Adam` where it is not.
+    ``max_iter``, ``tol`` and ``random_state`` complete a name; ``None`` keeps a default.
+
+    Examples
+    --------
+    >>> make_learner("adam", None, max_iter=20, random_state=0)
+    Adam(step=None, max_iter=20, tol=1e-05, averaging=True, decay=0.0, random_state=0, \
+patience=10, checkpoint_every=10, beta1=0.9, beta2=0.999)
+    """
+    if isinstance(learner, Learner):
+        return learner
+    if learner is None:
+        learner = "lbfgs" if problem.is_smooth else "adam"
+    if learner == "lbfgs":
+        return replace(LBFGS(), **_given(max_iter=max_iter, tol=tol))
+    if learner in ("adam", "sgd"):
+        stochastic = Adam() if learner == "adam" else SGD()
+        seed = _seed(random_state)
+        return replace(stochastic, **_given(max_iter=max_iter, tol=tol, random_state=seed))
+    raise InvalidInputError(
+        f"learner must be None, an object or one of {LEARNERS}, got {learner!r}"
+    )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _seed(random_state: Any) -> int | None:
+    """An integer for whatever scikit-learn takes as a ``random_state``."""
+    if random_state is None or isinstance(random_state, (int, np.integer)):
+        return None if random_state is None else int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise InvalidInputError(
+        f"random_state must be None, an integer or a random generator, got {random_state!r}"
+    )

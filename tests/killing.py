@@ -1,0 +1,78 @@
+"""Kill training runs at random moments and let them go on; `test_checkpoint.py` runs this program.
+
+    python killing.py FOLDER N_KILLS
+
+Children are forked, so that the package is imported once.  One line is printed for each learner:
+its name, the number of kills, the runs that found a checkpoint, and whether the weights are, to the
+last bit, those of a run that was left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from learning import Remembering
+
+from fieldfit.learner._base import Penalty
+from fieldfit.learner.lbfgs import LBFGS
+from fieldfit.learner.stochastic import Adam
+
+LEARNERS = {
+    "LBFGS": (LBFGS(max_iter=40, tol=0.0, value_tol=0.0, checkpoint_every=3), Penalty(l2=1e-3)),
+    "OWL-QN": (LBFGS(max_iter=40, tol=0.0, value_tol=0.0, checkpoint_every=3), Penalty(l1=0.5)),
+    "Adam": (Adam(max_iter=30, checkpoint_every=2, random_state=0), Penalty(l2=1e-3)),
+}
+
+
+class Slow(Remembering):
+    """Takes its time, so that kills fall into evaluations as well as into writing."""
+
+    def assess_part(self, weights, part):
+        time.sleep(5e-4)
+        return super().assess_part(weights, part)
+
+
+def train(name, checkpoint):
+    learner, penalty = LEARNERS[name]
+    problem = Slow(n_examples=200, n_parts=5)
+    # zeros that never move would prove nothing
+    return learner.minimize(problem, np.full(12, 0.1), penalty=penalty, checkpoint=checkpoint)
+
+
+def train_in_child(name, checkpoint, answer):
+    """Fork a child that trains and leaves its weights in a file."""
+    process = os.fork()
+    if process == 0:
+        np.save(answer, train(name, checkpoint).weights)
+        os._exit(0)
+    return process
+
+
+def kill_and_resume(name, folder, n_kills, rng):
+    checkpoint, answer = folder / f"{name}.checkpoint", folder / f"{name}.npy"
+    begin = time.perf_counter()
+    expected = train(name, folder / f"{name}.straight").weights
+    seconds = time.perf_counter() - begin
+    kills = resumed = 0
+    while not answer.exists():
+        resumed += checkpoint.exists()
+        process = train_in_child(name, checkpoint, answer)
+        if kills < n_kills:
+            time.sleep(float(rng.uniform(0.0, 0.5 * seconds)))
+            os.kill(process, signal.SIGKILL)
+            kills += 1
+        os.waitpid(process, 0)
+    return kills, resumed, np.array_equal(np.load(answer), expected)
+
+
+if __name__ == "__main__":
+    for learner_name in LEARNERS:
+        outcome = kill_and_resume(
+            learner_name, Path(sys.argv[1]), int(sys.argv[2]), np.random.default_rng()
+        )
+        print(learner_name, *outcome)
