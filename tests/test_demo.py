@@ -1,4 +1,4 @@
-"""``fieldfit demo``: numbers, table, JSON and the page it writes."""
+"""``fieldfit demo``: numbers, table, JSON, the page it writes and what the page says."""
 
 from __future__ import annotations
 
@@ -9,93 +9,152 @@ import struct
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fieldfit.cli import demo_methods
 from fieldfit.cli._page import Series, line_chart, picture, png_bytes
-from fieldfit.cli.demo_methods import METHODS, Outcome
-from fieldfit.cli.demo_page import bound_words
-from fieldfit.cli.demo_picture import NOISE, Restoration, draw_picture
+from fieldfit.cli.demo_digits import N_KINDS, NoisyDigits
+from fieldfit.cli.demo_methods import METHODS, Level, Outcome, learn, study_levels
+from fieldfit.cli.demo_page import FIRST_PROGRAM, LEARNING_PROGRAM, Report, demo_page, digits_png
+from fieldfit.cli.demo_words import findings
 from fieldfit.cli.main import main
-from fieldfit.inference.brute_force import BruteForce
+from fieldfit.core.graph import FactorGraph
+from fieldfit.core.potentials import Potentials
+from fieldfit.objective.auto import make_objective
 
 NAMES = [method.name for method in METHODS]
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """One run on a picture that is small enough for exact inference."""
-    folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-W", "error", "-m", "fieldfit.cli.main", "demo"]
-    options = ["--size", "14", "--seed", "3", "--json", "--out", str(folder / "out")]
+    """One small run of the command: JSON, standard error, page, picture."""
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    command = [sys.executable, "-W", "error", "-m", "fieldfit.cli.main", "demo", "--quick"]
+    options = ["--seed", "3", "--noise", "0.7", "--json", "--out", str(folder)]
     done = subprocess.run(command + options, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    page = (folder / "out" / "index.html").read_text(encoding="utf-8")
-    return json.loads(done.stdout), done.stderr, page
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    return json.loads(done.stdout), done.stderr, page, (folder / "digits.png").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def levels():
+    """All methods at two levels of noise, learned from ten digits."""
+    return list(study_levels(NoisyDigits.load(1, 1, noise=1.0, seed=0), [0.4, 1.0]))
 
 
 # -- the command --------------------------------------------------------------------------
 
 
 def test_every_method_is_reported(small):
-    fields, _, _ = small
-    rows = {row["method"]: row for row in fields["methods"]}
-    assert list(rows) == [*NAMES, "exact"]
-    for row in rows.values():
-        assert 0 <= row["pixels_wrong"] <= 14 * 14
-        assert row["log_loss"] > 0
-        assert row["seconds"] >= 0
+    fields, _, _, _ = small
+    assert [row["method"] for row in fields["methods"]] == NAMES
+    for row in fields["methods"]:
+        assert 0 < row["pixel_error"] < 0.5
+        assert 0 < row["standard_error"] < 0.1
+        assert 0.5 < row["confidence"] < 1
+        assert 0 < row["log_loss"] < 1
+        assert row["seconds"] > 0
+        assert row["n_iter"] >= 1
         assert row["status"]
-    assert rows["independent pixels"]["log_partition"] is None
-    assert rows["exact"]["bound"] == "exact"
-
-
-def test_bounds_enclose_the_exact_value(small):
-    fields, _, _ = small
-    rows = {row["method"]: row for row in fields["methods"]}
-    exact = rows["exact"]["log_partition"]
-    assert rows["mean field"]["log_partition"] <= exact <= rows["tree-reweighted"]["log_partition"]
-    patch = fields["patch"]
-    assert len(patch["couplings"]) == len(patch["exact"]) >= 5
-    lower, upper = np.array(patch["mean field"]), np.array(patch["tree-reweighted"])
-    assert np.all(lower <= np.array(patch["exact"]) + 1e-9)
-    assert np.all(upper >= np.array(patch["exact"]) - 1e-9)
-    assert upper[-1] - lower[-1] > 1e-3  # at strong coupling neither is exact
+        assert (row["couplings"] is None) == (row["objective"] is None)
+    assert (fields["noise"], fields["seed"], fields["size"]) == (0.7, 3, 28)
+    assert fields["n_train"] == fields["n_test"] == N_KINDS
+    (level,) = fields["levels"]
+    errors = {row["method"]: row["pixel_error"] for row in fields["methods"]}
+    assert level["pixel_error"] == errors
+    assert errors["TRW surrogate"] < errors["independent pixels"] / 2
 
 
 def test_progress_and_place_are_told(small):
-    fields, talk, _ = small
+    fields, talk, _, _ = small
     for name in NAMES:
         assert name in talk
+    assert fields["page"] in talk
     assert fields["page"].endswith("index.html")
+    assert fields["pictures"].endswith("digits.png")
 
 
 def test_table_and_quiet(tmp_path, capsys):
-    arguments = ["demo", "--size", "10", "--quiet", "--out", str(tmp_path / "a" / "b")]
+    arguments = ["demo", "--quick", "--quiet", "--out", str(tmp_path / "a" / "b")]
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     lines = captured.out.splitlines()
-    assert len(lines) == 1 + len(NAMES) + 1  # the head, the methods, exact
-    assert lines[-1].startswith("exact")
+    assert lines[0].split()[:2] == ["method", "seconds"]
+    assert [line.startswith(name) for line, name in zip(lines[1:], NAMES, strict=True)] == [
+        True
+    ] * 4
     assert (tmp_path / "a" / "b" / "index.html").exists()
 
 
-@pytest.mark.parametrize("options", [["--size", "7"], ["--size", "x"], ["--seed", "-1"]])
-def test_bad_options(options, capsys):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--seed", "-1"], "must be an integer of at least 0, got '-1'"),
+        (["--noise", "0"], "must be a number above 0 and at most 10, got '0'"),
+        (["--noise", "nan"], "must be a number above 0"),
+        (["--noise", "much"], "must be a number above 0"),
+        (["--size", "30"], "--size"),
+    ],
+)
+def test_bad_options(options, words, capsys):
     assert main(["demo", *options]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "must be an integer" in error
+    assert words in error
 
 
 def test_a_folder_that_cannot_be_made(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     assert main(["demo", "--out", str(tmp_path / "file")]) == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1  # and no minute of learning before
+    assert str(tmp_path / "file") in captured.err
+
+
+def test_help_teaches(capsys):
+    assert main(["demo", "--help"]) == 0
+    told = capsys.readouterr().out
+    for words in (
+        "pseudo-likelihood",
+        "index.html",
+        "digits.png",
+        "examples:",
+        "--noise",
+        "--quick",
+    ):
+        assert words in told
+
+
+def test_an_interrupted_fit_ends_the_demo(tmp_path, monkeypatch, capsys):
+    """A fit keeps what it has when it is interrupted; the demo must not go on to the next."""
+
+    class Interrupted(demo_methods.GridCRF):
+        def fit(self, X, Y):
+            self.status_ = "interrupted after 3 iterations."
+
+    monkeypatch.setattr(demo_methods, "GridCRF", Interrupted)
+    assert main(["demo", "--quick", "--quiet", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_what_did_not_converge_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo_methods, "MAX_ITER", 2)
+    assert main(["demo", "--quick", "--quiet", "--out", str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    warnings = captured.err.splitlines()
+    assert len(warnings) >= 3
+    assert all(line.startswith("warning: ") for line in warnings)
+    assert any(line.startswith("warning: TRW surrogate: ") for line in warnings)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Training did not converge for pseudo-likelihood at noise 0.8 (stopped at" in page
+    assert "<td>no</td>" in page
 
 
 # -- the page -----------------------------------------------------------------------------
@@ -120,23 +179,59 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_page_is_complete_and_needs_no_network(small):
-    fields, _, page = small
+def parsed(page):
     tags = Tags()
     tags.feed(page)
     tags.close()
     assert tags.open == []
-    sources = [attrs["src"] for tag, attrs in tags.seen if "src" in attrs]
-    assert len(sources) == 2 * (1 + len(fields["methods"]))
+    return tags.seen
+
+
+def test_page_is_complete_and_needs_no_network(small):
+    fields, _, page, _ = small
+    seen = parsed(page)
+    sources = [attrs["src"] for _, attrs in seen if "src" in attrs]
+    assert len(sources) == N_KINDS * (2 + 2 * len(NAMES))
     assert all(source.startswith("data:image/png;base64,") for source in sources)
-    assert not any(tag in ("script", "link", "iframe") for tag, _ in tags.seen)
-    assert "http" not in page.replace("http-equiv", "")
-    assert [tag for tag, _ in tags.seen].count("svg") == 2
+    names = [tag for tag, _ in seen]
+    assert not {"script", "link", "iframe", "object"} & set(names)
+    assert not re.search("https?:|//|url\\(|@import", re.sub(r"base64,[^\"]*", "", page))
+    assert names.count("svg") == 2  # the learning curves; a quick run has one level of noise
     assert "prefers-color-scheme: dark" in page
     assert not re.search(r"\b(nan|inf|None)\b", re.sub(r"base64,[^\"]*", "", page))
     for row in fields["methods"]:
         assert row["method"] in page
-        assert f"<td>{row['pixels_wrong']}</td>" in page
+        assert f"{100 * row['pixel_error']:.1f} &plusmn; " in page
+        assert f"<td>{row['log_loss']:.3f}</td>" in page
+    assert "fieldfit demo --noise 0.7 --seed 3 --quick" in page
+
+
+def test_page_of_several_levels(levels):
+    page = demo_page(Report(levels, 1.0, 0, False, "1.2.3"))
+    assert [tag for tag, _ in parsed(page)].count("svg") == 4
+    assert "standard deviation 1." in page
+    assert "times as many at noise 1." in page
+    curves = re.findall(r'<polyline points="([^"]*)"', page)
+    assert len(curves) == 2 * 3 + 2 * len(METHODS)
+    (pseudo, *_) = [o for o in levels[1].outcomes if o.method.objective == "pseudolikelihood"]
+    assert len(curves[0].split()) == pseudo.n_iter
+
+
+def test_strips_show_truth_and_mistakes(levels):
+    """Dark is what was restored as ink; colour is a mistake."""
+    level = levels[1]
+    pixels = decoded(digits_png(level))[::3, ::3].astype(int)
+    size, n_rows = level.digits.size + 4, 2 + len(METHODS)
+    assert pixels.shape == (n_rows * size, N_KINDS * size, 3)
+    tiles = pixels.reshape(n_rows, size, N_KINDS, size, 3).transpose(0, 2, 1, 3, 4)
+    tiles = tiles[:, :, 2:-2, 2:-2]
+    truth = level.digits.test[1][:N_KINDS] == 1
+    assert_array_equal(tiles[-1], np.where(truth, 0, 255)[..., None].repeat(3, -1))
+    for outcome, row in zip(level.outcomes, tiles[1:-1], strict=True):
+        labels = outcome.ink[:N_KINDS] > 0.5
+        colored = row.max(axis=-1) != row.min(axis=-1)
+        assert_array_equal(colored, labels != truth)
+        assert_array_equal(row.mean(axis=-1) < 128, labels)
 
 
 def decoded(png):
@@ -191,66 +286,168 @@ def test_chart_of_awkward_numbers():
     assert "nan" not in line_chart([Series("a", "#000", [(0.0, 5.0)])], "x", "y")
 
 
+def test_chart_with_logarithmic_axes():
+    points = [(0.01, 1.0), (0.1, 0.1), (1.0, 0.01), (0.0, 5.0)]
+    chart = line_chart([Series("a", "#000", points)], "seconds", "height", log_x=True, log_y=True)
+    (path,) = re.findall(r'<polyline points="([^"]*)"', chart)
+    places = np.array([[float(v) for v in pair.split(",")] for pair in path.split()])
+    assert len(places) == 3  # zero has no logarithm
+    assert_allclose(places[1], (places[0] + places[2]) / 2, atol=0.11)
+    assert 'aria-label="height against seconds"' in chart
+
+
+# -- what it says -------------------------------------------------------------------------
+
+
+def fabricated(level, objective, *, share_wrong, **changes):
+    """An outcome whose first test pictures are wrong in so many pixels, sure of everything."""
+    truth = level.digits.test[1] == 1
+    wrong = (np.arange(truth.size) < share_wrong * truth.size).reshape(truth.shape)
+    ink = np.where(truth != wrong, 0.99, 0.01)
+    return replace(level.find(objective), ink=ink, converged=True, **changes)
+
+
+def test_findings_are_those_of_the_numbers(levels):
+    level = levels[1]
+    alone = fabricated(level, None, share_wrong=0.2)
+    trw = fabricated(level, "trw", share_wrong=0.05, couplings=(1.0, 1.25), pixel_weight=3.0)
+    bethe = fabricated(level, "bethe", share_wrong=0.1)
+    strong = {"couplings": (2.0, 2.5), "pixel_weight": 1.5}
+
+    worse = fabricated(level, "pseudolikelihood", share_wrong=0.3, **strong)
+    worse_level = Level(level.digits, (alone, worse, trw, bethe))
+    ranking, why, sure = findings([worse_level], worse_level)
+    order = ["TRW surrogate (5.0", "Bethe surrogate (10.0", "pixels (20.0", "likelihood (30.0"]
+    places = [ranking.index(words) for words in order]
+    assert places == sorted(places)
+    assert "couplings of 2.00 and 2.50 and a pixel weight of 1.50" in why
+    assert "trust neighbours more" in why
+    assert "even worse than ignoring neighbours" in why
+    assert "times as many" not in why  # there is one level only
+    assert sure.count("is sure of 99.0") == 4
+
+    weak = {"couplings": (0.5, 0.5), "pixel_weight": 3.5}
+    better = fabricated(level, "pseudolikelihood", share_wrong=0.0, **weak)
+    better_level = Level(level.digits, (alone, better, trw, bethe))
+    ranking, why, sure = findings([better_level, worse_level], better_level)
+    assert ranking.startswith("The fewest pixels are wrong with pseudo-likelihood")
+    assert "trust neighbours more" not in why
+    assert "even worse" not in why
+    assert "makes 0.0 times" in why
+    assert "6.0 times as many at noise" in why
+    assert "pseudo-likelihood" not in sure
+
+
+def test_perfect_restorations_divide_by_nothing(levels):
+    perfect = [
+        Level(
+            level.digits,
+            tuple(fabricated(level, m.objective, share_wrong=0.0) for m in METHODS),
+        )
+        for level in levels
+    ]
+    told = " ".join(findings(perfect, perfect[0]))
+    assert "times as many" not in told
+    assert "should be as high" not in told
+    assert "0.0 %" in told.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_two_restore_with_the_same_inference():
+    """The page says so of pseudo-likelihood and the TRW surrogate."""
+    graph = FactorGraph.grid(4, 4, n_labels=2)
+    ours, theirs = (make_objective(name).prediction(graph) for name in ("pseudolikelihood", "trw"))
+    assert (type(ours), ours.entropy) == (type(theirs), theirs.entropy)
+
+
+@pytest.mark.parametrize("method", METHODS[1:], ids=lambda method: method.objective)
+def test_objectives_begin_at_log_two(method):
+    """The page says so of all curves."""
+    graph = FactorGraph.grid(5, 4, n_labels=2)
+    labels = np.random.default_rng(0).integers(0, 2, 20)
+    nothing = Potentials(graph, np.zeros((20, 2)), np.zeros((2, 2)))
+    value, _ = make_objective(method.objective).value_and_grad(graph, nothing, labels)
+    assert_allclose(value / 20, np.log(2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("program", [LEARNING_PROGRAM, FIRST_PROGRAM], ids=["learn", "infer"])
+def test_programs_restore(program, capsys):
+    exec(program, {})
+    told = capsys.readouterr().out
+    before, after = map(int, re.search(r"before: (\d+)\s+after: (\d+)", told).groups())
+    assert after < before / 2
+    assert "converged" in told
+
+
 # -- the problem --------------------------------------------------------------------------
 
 
-def test_picture_has_ink_and_paper_at_any_size():
-    for size in (8, 16, 96, 300):
-        picture_of_size = draw_picture(size)
-        assert picture_of_size.shape == (size, size)
-        assert 0.05 < picture_of_size.mean() < 0.6
-    assert_allclose(draw_picture(96).mean(), draw_picture(300).mean(), rtol=0.05)
+def test_digits_take_turns_and_differ():
+    digits = NoisyDigits.load(3, 2, noise=0.8, seed=5)
+    (_, train), (_, test) = digits.train, digits.test
+    assert train.shape == (30, 28, 28)
+    assert test.shape == (20, 28, 28)
+    assert len(np.unique(digits.clean.reshape(50, -1), axis=0)) == 50  # none is in both
+    ink = digits.clean.mean(axis=(1, 2))
+    assert ink.min() > 0.08
+    assert ink.max() < 0.4
+    # pictures of one digit have more in common than pictures of different ones
+    means = np.stack([digits.clean[d::N_KINDS].mean(axis=0) for d in range(N_KINDS)]).reshape(
+        10, -1
+    )
+    nearest = ((digits.clean.reshape(50, 1, -1) - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert (nearest == np.arange(50) % N_KINDS).mean() > 0.8
 
 
-def test_model_is_the_posterior():
-    problem = Restoration.generate(3, seed=0, coupling=0.7)
-    graph, potentials = problem.model()
-    labels = np.random.default_rng(1).integers(0, 2, (3, 3))
-    expected = -0.5 * ((problem.noisy - labels) ** 2).sum() / NOISE**2
-    expected += 0.7 * ((labels[1:] == labels[:-1]).sum() + (labels[:, 1:] == labels[:, :-1]).sum())
-    assert_allclose(potentials.score(labels.ravel()), expected, rtol=1e-12)
-    truth = BruteForce().run(graph, potentials).beliefs.unary_values[1::2].reshape(3, 3)
-    for method in METHODS[1:]:
-        ours = method.restore(problem, 0)
-        assert np.abs(ours.ink - truth).max() < 0.2, method.name  # of about the right model
-
-
-def test_independent_pixels_are_bayes_rule():
-    problem = Restoration.generate(9, seed=2, coupling=1.0)
-    ours = METHODS[0].restore(problem, 0)
-    odds = np.exp((2 * problem.noisy - 1) / (2 * NOISE**2))
-    assert_allclose(ours.ink, odds / (1 + odds), rtol=1e-9)
-    assert problem.n_wrong(ours.ink) == ((problem.noisy > 0.5) != (problem.clean == 1)).sum()
-
-
-def test_neighbours_help():
-    """On a large picture every coupled method makes at most half of the mistakes."""
-    problem = Restoration.generate(64, seed=0, coupling=1.0)
-    wrong = {m.name: problem.n_wrong(m.restore(problem, 0).ink) for m in METHODS}
-    alone = wrong.pop("independent pixels")
-    assert all(count < alone / 2 for count in wrong.values()), wrong
+def test_seed_and_noise():
+    digits = NoisyDigits.load(1, 1, noise=0.8, seed=5)
+    assert_array_equal(digits.noisy, NoisyDigits.load(1, 1, noise=0.8, seed=5).noisy)
+    assert not np.array_equal(digits.clean, NoisyDigits.load(1, 1, noise=0.8, seed=6).clean)
+    louder = digits.with_noise(1.6)
+    assert_array_equal(louder.clean, digits.clean)
+    assert_allclose(louder.noisy - louder.clean, 2 * (digits.noisy - digits.clean), atol=1e-12)
+    assert_allclose((digits.noisy - digits.clean).std(), 0.8, rtol=0.02)
 
 
 def test_losses_of_known_answers():
-    problem = Restoration.generate(8, seed=0, coupling=1.0)
-    truth = (problem.clean == 1).astype(float)
-    assert problem.n_wrong(truth) == 0
-    assert problem.n_wrong(1 - truth) == 64
-    assert_allclose(problem.log_loss(np.full((8, 8), 0.5)), np.log(2), rtol=1e-12)
-    assert problem.log_loss(truth) == 0
-    assert np.isfinite(problem.log_loss(1 - truth))
+    digits = NoisyDigits.load(1, 2, noise=0.8, seed=0)
+    truth = (digits.test[1] == 1).astype(float)
+    assert_array_equal(digits.errors(truth), np.zeros(20))
+    assert_array_equal(digits.errors(1 - truth), np.ones(20))
+    assert_allclose(digits.log_loss(np.full(truth.shape, 0.5)), np.log(2), rtol=1e-12)
+    assert digits.log_loss(truth) == 0
+    assert np.isfinite(digits.log_loss(1 - truth))
 
 
-@pytest.mark.parametrize(
-    ("bound", "value", "words"),
-    [
-        ("upper", 1.0, "upper bound"),
-        ("lower", 1.0, "lower bound"),
-        ("exact", 1.0, "exact"),
-        (None, 1.0, "estimate"),
-        (None, float("nan"), ""),
-    ],
-)
-def test_words_for_bounds(bound, value, words):
-    outcome = Outcome("a", np.zeros((1, 1)), 0.0, True, 1, "", value, bound)
-    assert bound_words(outcome) == words
+def test_spread_and_confidence_of_known_answers(levels):
+    level = levels[0]
+    ink = np.full(level.digits.test[1].shape, 0.25)
+    ink[:5] = 0.9
+    outcome = replace(level.outcomes[0], ink=ink)
+    assert_allclose(level.confidence(outcome), (0.9 + 0.75) / 2, rtol=1e-12)
+    errors = level.digits.errors(ink)
+    assert_allclose(level.standard_error(outcome), np.sqrt(errors.var() / 9), rtol=1e-12)
+
+
+def test_independent_pixels_are_bayes_rule():
+    """The log-odds of a pixel alone have slope 1 / noise^2, as the page says."""
+    digits = NoisyDigits.load(20, 1, noise=0.8, seed=0)
+    outcome = learn(METHODS[0], digits)
+    assert isinstance(outcome, Outcome)
+    assert_allclose(outcome.pixel_weight, 1 / 0.8**2, rtol=0.03)
+    ink_share = digits.train[1].mean()
+    odds = ink_share / (1 - ink_share) * np.exp((2 * digits.test[0] - 1) / (2 * 0.8**2))
+    assert_allclose(outcome.ink, odds / (1 + odds), atol=0.03)
+
+
+def test_learning_with_neighbours_helps(levels):
+    quiet, loud = levels
+    for method in METHODS[1:]:
+        outcome = quiet.find(method.objective)
+        assert quiet.error(outcome) < quiet.error(quiet.find(None)) / 2, method.name
+        assert min(outcome.couplings) > 0
+        assert len(outcome.curve) == outcome.n_iter
+    assert loud.error(loud.find("trw")) < loud.error(loud.find("pseudolikelihood"))
+
+
+def test_what_the_second_process_compiles_runs():
+    demo_methods._compile_the_rest()

@@ -1,14 +1,19 @@
 """Learning Markov and conditional random fields whose exact inference is out of reach.
 
 An example is a factor graph with tied log-linear potentials; an inference turns potentials into
-beliefs.  Start with `FactorGraph`, `Potentials` and `infer`.
+beliefs; an objective turns beliefs and labels into a value and a gradient; a learner moves the
+weights.  Start with an estimator such as `GridCRF` or `ChainCRF`, or with `FactorGraph`,
+`Potentials` and `infer`.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Convex, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.core.result import InferenceResult, MapResult
+from fieldfit.core.template import Block, Template
 from fieldfit.errors import (
     ConvergenceWarning,
     FileFormatError,
@@ -37,43 +42,106 @@ from fieldfit.io import (
     write_fg,
     write_uai,
 )
+from fieldfit.learner.lbfgs import LBFGS
+from fieldfit.learner.stochastic import SGD, Adam
+from fieldfit.objective._base import Evaluation, Objective
+from fieldfit.objective.likelihood import Likelihood
+from fieldfit.objective.max_margin import MaxMargin
+from fieldfit.objective.moment_matching import MomentMatching
+from fieldfit.objective.perceptron import Perceptron
+from fieldfit.objective.piecewise import Piecewise
+from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
 from fieldfit.oracle.auto import decode
 from fieldfit.oracle.exact_map import ExactMap
 from fieldfit.oracle.max_product import MaxProduct
 
+if TYPE_CHECKING:
+    from fieldfit.estimators._load import load
+    from fieldfit.estimators.chain import ChainCRF
+    from fieldfit.estimators.graph import GraphCRF
+    from fieldfit.estimators.grid import GridCRF
+    from fieldfit.estimators.ising import IsingModel
+    from fieldfit.estimators.mixture import MixtureField
+    from fieldfit.estimators.potts import PottsModel
+    from fieldfit.estimators.skip_chain import SkipChainCRF
+
 __version__ = "0.1.0"
 
+#: Names that are imported when they are first used: scikit-learn would double the import time.
+_LAZY = {
+    "ChainCRF": "chain",
+    "GraphCRF": "graph",
+    "GridCRF": "grid",
+    "IsingModel": "ising",
+    "MixtureField": "mixture",
+    "PottsModel": "potts",
+    "SkipChainCRF": "skip_chain",
+    "load": "_load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'fieldfit' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"fieldfit.estimators.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
 __all__ = [
+    "LBFGS",
+    "SGD",
+    "Adam",
     "Batch",
     "Beliefs",
     "Bethe",
+    "Block",
     "BruteForce",
+    "ChainCRF",
     "ConvergenceWarning",
     "Convex",
     "CountingNumbers",
     "Entropy",
+    "Evaluation",
     "Exact",
     "ExactMap",
     "FactorGraph",
     "FileFormatError",
     "Gibbs",
+    "GraphCRF",
+    "GridCRF",
     "InferenceResult",
     "InvalidInputError",
+    "IsingModel",
+    "Likelihood",
     "MapAnswer",
     "MapResult",
     "MarginalAnswer",
+    "MaxMargin",
     "MaxProduct",
     "MeanField",
     "MissingDependencyError",
+    "MixtureField",
+    "MomentMatching",
+    "Objective",
     "PartitionAnswer",
+    "Perceptron",
+    "Piecewise",
     "Potentials",
+    "PottsModel",
+    "PseudoLikelihood",
+    "SkipChainCRF",
     "SumProduct",
+    "Template",
     "TooLargeError",
     "TreeReweighted",
     "ZeroWeightError",
     "decode",
     "grid_clique_order",
     "infer",
+    "load",
     "read_answer",
     "read_evidence",
     "read_fg",

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Reporter", "format_bytes", "print_json"]
+__all__ = [
+    "Reporter",
+    "format_bytes",
+    "format_ending",
+    "format_pairs",
+    "format_table",
+    "print_json",
+]
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,16 @@ class Reporter:
 
     def warning(self, text: str) -> None:
         print(f"warning: {_one_line(text)}", file=sys.stderr)
+
+    @contextmanager
+    def warnings_at_the_end(self) -> Iterator[None]:
+        """Show what was warned of inside, each thing once, unless an error is more important."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore")  # deprecations in libraries are not for users
+            warnings.simplefilter("always", UserWarning)
+            yield
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            self.warning(text)
 
     @contextmanager
     def progress(
@@ -59,6 +77,43 @@ def format_bytes(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def format_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows under their column names; texts to the left, numbers to the right."""
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    is_text = [any(isinstance(row[column], str) for row in rows) for column in columns]
+    widths = [
+        max(len(column), *(len(row[k]) for row in cells), 0) for k, column in enumerate(columns)
+    ]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if left else text.rjust(width)
+            for text, width, left in zip(line, widths, is_text, strict=True)
+        ).rstrip()
+        for line in [list(columns), *cells]
+    )
+
+
+def format_pairs(pairs: Mapping[str, Any]) -> str:
+    """Names and values, one pair on each line."""
+    width = max(map(len, pairs), default=0)
+    return "\n".join(f"{name:<{width}}  {_cell(value)}" for name, value in pairs.items())
+
+
+def format_ending(converged: bool, status: str) -> str:
+    """How a fit ended, for a table."""
+    return f"{'yes' if converged else 'NO'}, {status.removeprefix('converged: ').rstrip('.')}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.4f}" if abs(value) < 1e4 else f"{value:.6g}"
+    return str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -37,26 +37,31 @@ main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 64px; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.02em; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; letter-spacing: -.01em; }
 p { margin: .6rem 0 .9rem; max-width: 52rem; }
-.soft, figcaption { color: var(--soft); }
-.row, .wide { display: grid; gap: 16px; }
-.row { grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
-.wide { grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
-figure, .card { margin: 0; padding: 12px; background: var(--card);
+.soft { color: var(--soft); }
+.wide { display: grid; gap: 16px;
+  grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
+.card { min-width: 0; padding: 16px; background: var(--card);
   border: 1px solid var(--line); border-radius: 10px; }
-figure img { width: 100%; display: block; border-radius: 4px; image-rendering: pixelated; }
-figcaption { font-size: .85rem; line-height: 1.4; margin-top: 8px; }
-figcaption b { color: var(--ink); display: flex; justify-content: space-between;
-  font-size: .95rem; }
-figcaption span { color: var(--soft); font-weight: 400; white-space: nowrap; }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 6px; }
+.strip { display: grid; grid-template-columns: 190px minmax(0, 1fr); gap: 4px 20px;
+  align-items: center; padding: 12px 0; border-bottom: 1px solid var(--line); }
+.strip:first-child { padding-top: 0; }
+.strip:last-child { padding-bottom: 0; border-bottom: 0; }
+.strip > p { margin: 0; font-size: .85rem; line-height: 1.4; color: var(--soft); }
+.strip b { display: block; color: var(--ink); font-size: .95rem; }
+.tiles { display: grid; grid-template-columns: repeat(10, 1fr); gap: 6px; }
+.tiles + .tiles { margin-top: 6px; }
+.tiles img { width: 100%; display: block; border-radius: 3px; image-rendering: pixelated; }
+@media (max-width: 720px) { .strip { grid-template-columns: minmax(0, 1fr); }
+  .tiles { gap: 3px; } .tiles + .tiles { margin-top: 3px; } main { padding: 24px 14px 48px; } }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .95rem;
   font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 12px; text-align: right; white-space: nowrap;
+th, td { padding: 7px 10px; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child, td.words { text-align: left; }
+th:first-child, td:first-child { text-align: left; }
 tr:last-child td { border-bottom: 0; }
-th { color: var(--soft); font-weight: 600; font-size: .85rem; }
+th { color: var(--soft); font-weight: 600; font-size: .85rem; white-space: normal;
+  vertical-align: bottom; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 .grid { stroke: var(--line); }
@@ -111,7 +116,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def picture(pixels: NDArray[np.uint8], description: str) -> str:
-    """An ``<img>`` that carries its own data."""
+    """An ``<img>`` that carries its own data; no description if the context gives one."""
     data = base64.b64encode(png_bytes(pixels)).decode("ascii")
     return f'<img alt="{text(description)}" src="data:image/png;base64,{data}">'
 
@@ -128,14 +133,24 @@ class Series:
     points: Sequence[tuple[float, float]]
 
 
-def line_chart(series: Sequence[Series], x_label: str, y_label: str, log_y: bool = False) -> str:
-    """A legend and an SVG line chart; on a logarithmic axis points at or below 0 are left out."""
-    lines = [Series(s.name, s.color, _heights(s.points, log_y)) for s in series]
+def line_chart(
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> str:
+    """A legend and an SVG line chart; on a logarithmic axis points at or below 0 are left out.
+
+    A linear horizontal axis begins at 0.
+    """
+    lines = [Series(s.name, s.color, _placed(s.points, log_x, log_y)) for s in series]
     points = [point for line in lines for point in line.points]
     if not points:
         return '<p class="soft">nothing to draw</p>'
-    x_ticks = _ticks(0.0, max(x for x, _ in points))
-    heights = [height for _, height in points]
+    widths, heights = zip(*points, strict=True)
+    x_ticks = _ticks(min(widths) if log_x else 0.0, max(widths), whole=log_x)
     y_ticks = _ticks(min(heights), max(heights), whole=log_y)
     x_scale = (WIDTH - LEFT - RIGHT) / (x_ticks[-1] - x_ticks[0])
     y_scale = (HEIGHT - TOP - BOTTOM) / (y_ticks[-1] - y_ticks[0])
@@ -146,14 +161,16 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, log_y: bool
     def down(height: float) -> float:
         return HEIGHT - BOTTOM - (height - y_ticks[0]) * y_scale
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(y_label)}">']
+    title = f"{y_label} against {x_label}"
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(title)}">']
     for tick in y_ticks:
         y = down(tick)
         kind = "axis" if tick == 0 and not log_y else "grid"
         ends = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
         parts.append(f'<line class="{kind}" {ends}/>')
-        parts.append(_label(LEFT - 8, y + 4, _power(tick) if log_y else f"{tick:g}", "end"))
-    parts += [_label(across(tick), HEIGHT - BOTTOM + 18, f"{tick:g}") for tick in x_ticks]
+        parts.append(_label(LEFT - 8, y + 4, _number(tick, log_y), "end"))
+    below = HEIGHT - BOTTOM + 18
+    parts += [_label(across(tick), below, _number(tick, log_x)) for tick in x_ticks]
     parts.append(_label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, text(x_label)))
     turned = f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2:g}) rotate(-90)"
     parts.append(f'<g transform="{turned}">{_label(0, 0, text(y_label))}</g>')
@@ -173,18 +190,27 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, log_y: bool
     return f'<ul class="legend">{legend}</ul>' + "\n".join(parts)
 
 
-def _heights(points: Sequence[tuple[float, float]], log_y: bool) -> list[tuple[float, float]]:
-    """Points that can be drawn, on the scale of the axis."""
-    finite = [(x, y) for x, y in points if math.isfinite(y)]
-    return [(x, math.log10(y)) for x, y in finite if y > 0.0] if log_y else finite
+def _placed(
+    points: Sequence[tuple[float, float]], log_x: bool, log_y: bool
+) -> list[tuple[float, float]]:
+    """Points that can be drawn, on the scales of the axes."""
+    return [
+        (math.log10(x) if log_x else x, math.log10(y) if log_y else y)
+        for x, y in points
+        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_x) and (y > 0 or not log_y)
+    ]
 
 
 def _label(x: float, y: float, content: str, anchor: str = "middle") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{content}</text>'
 
 
-def _power(exponent: float) -> str:
-    return f'10<tspan dy="-5" font-size="9">{exponent:g}</tspan>'
+def _number(tick: float, is_log: bool) -> str:
+    if not is_log:
+        return f"{tick:g}"
+    if -3 <= tick <= 3:
+        return f"{10.0**tick:g}"
+    return f'10<tspan dy="-5" font-size="9">{tick:g}</tspan>'
 
 
 def _ticks(low: float, high: float, whole: bool = False) -> list[float]:

@@ -1,173 +1,235 @@
-"""What ``fieldfit demo`` runs: methods on the picture, and bounds on a patch of it.
+"""The ways in which ``fieldfit demo`` learns to restore pictures.
 
-A method is a name and a function from a `Restoration` to an `Outcome`, so one that first learns
-its coupling can stand beside those that are given one.
+All but the first fit the same model, which has four weights that matter,
+
+    p(y | x) ∝ exp(sum_s y_s (a x_s + b) + sum_{s ~ t} c_d [y_s = y_t]),
+
+with the *pixel weight* ``a`` and a *coupling* ``c_d`` for each of the two directions ``d``; they
+differ in the objective.  Without couplings it is logistic regression of a pixel's label on what
+was seen there, which is the first method.
 """
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.cli.demo_picture import Restoration
+from fieldfit.cli.demo_digits import NoisyDigits
 from fieldfit.core.entropy import TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
-from fieldfit.core.result import Bound, InferenceResult
-from fieldfit.inference._message_run import Progress
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.gibbs import Gibbs
-from fieldfit.inference.mean_field import MeanField
-from fieldfit.inference.sum_product import SumProduct
+from fieldfit.estimators.grid import GridCRF
+from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
 
-__all__ = ["BOUND_METHODS", "METHODS", "Method", "Outcome", "Study", "exact_outcomes", "warm_up"]
+__all__ = [
+    "METHODS",
+    "STUDY_NOISE",
+    "Level",
+    "Method",
+    "Outcome",
+    "learn",
+    "study_levels",
+    "warm_up",
+]
 
 FloatArray = NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """One restored picture."""
-
-    name: str
-    ink: FloatArray  # probability of ink at each pixel
-    seconds: float
-    converged: bool
-    n_iter: int
-    status: str
-    log_partition: float
-    bound: Bound
-    curve: tuple[tuple[int, float], ...] = ()  # (sweeps, largest change)
+#: Weak: the training pictures weigh some ten thousand pixels against it.
+L2 = 0.1
+#: More than three times what the fits need.
+MAX_ITER = 60
+#: Objectives that a second process prepares while the first one compiles belief propagation.
+COMPILED_ELSEWHERE = ("pseudolikelihood", "trw")
+#: From noise that hardly matters to noise that drowns the strokes.
+STUDY_NOISE = (0.4, 0.6, 0.8, 1.0, 1.2)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A name, one sentence for the page, and how to restore a picture."""
+    """A name, its colour, one sentence for the page, and the objective of `GridCRF` (or none)."""
 
     name: str
+    color: str
     sentence: str
-    restore: Callable[[Restoration, int], Outcome]  # the second argument is a seed
-
-
-def _timed(
-    name: str, problem: Restoration, run: Callable[..., InferenceResult], *, traced: bool
-) -> Outcome:
-    """Run an inference on the model of a problem; noting its progress if ``traced``."""
-    graph, potentials = problem.model()
-    curve: list[tuple[int, float]] = []
-
-    def note(n_iter: int, residual: float) -> None:
-        curve.append((n_iter, residual))
-
-    progress: Progress | None = note if traced else None
-    begin = time.perf_counter()
-    result = run(graph, potentials, progress=progress)
-    seconds = time.perf_counter() - begin
-    return Outcome(
-        name=name,
-        ink=result.beliefs.unary_values[1::2].reshape(problem.clean.shape),
-        seconds=seconds,
-        converged=result.converged,
-        n_iter=result.n_iter,
-        status=result.status,
-        log_partition=result.log_partition,
-        bound=result.bound,
-        curve=tuple(curve),
-    )
-
-
-def _independent(problem: Restoration, seed: int) -> Outcome:
-    # without coupling the model has no edges that matter: its own log Z is exact, but it is
-    # that of another model, so it says nothing about the coupled one
-    alone = _timed("independent pixels", problem.with_coupling(0.0), SumProduct().run, traced=False)
-    return replace(alone, log_partition=float("nan"), bound=None)
-
-
-def _belief_propagation(problem: Restoration, seed: int) -> Outcome:
-    return _timed("belief propagation", problem, SumProduct().run, traced=True)
-
-
-def _tree_reweighted(problem: Restoration, seed: int) -> Outcome:
-    solver = SumProduct(entropy=TreeReweighted())
-    return _timed("tree-reweighted", problem, solver.run, traced=True)
-
-
-def _mean_field(problem: Restoration, seed: int) -> Outcome:
-    return _timed("mean field", problem, MeanField().run, traced=True)
-
-
-def _gibbs(problem: Restoration, seed: int) -> Outcome:
-    sampler = Gibbs(n_sweeps=400, burn_in=100, random_state=seed)
-    return _timed("Gibbs sampling", problem, sampler.run, traced=False)
+    objective: str | None
 
 
 METHODS: tuple[Method, ...] = (
     Method(
         "independent pixels",
-        "Every pixel alone: its noise, no neighbours.",
-        _independent,
+        "#8b94a3",
+        "Logistic regression on the pixel alone; neighbours are ignored.",
+        None,
     ),
     Method(
-        "belief propagation",
-        "Messages along the edges, as if the grid were a tree.",
-        _belief_propagation,
+        "pseudo-likelihood",
+        "#3b82f6",
+        "Learns to predict every pixel from the true labels of its neighbours: fast, no inference.",
+        "pseudolikelihood",
     ),
     Method(
-        "tree-reweighted",
-        "Messages weighted by spanning trees: one optimum, and an upper bound on log Z.",
-        _tree_reweighted,
+        "TRW surrogate",
+        "#d97706",
+        "Likelihood with the tree-reweighted upper bound on log Z: convex, so one optimum.",
+        "trw",
     ),
     Method(
-        "mean field",
-        "The closest model of independent pixels: a lower bound on log Z, too sure of itself.",
-        _mean_field,
-    ),
-    Method(
-        "Gibbs sampling",
-        "500 random sweeps of four chains: right in the limit.",
-        _gibbs,
+        "Bethe surrogate",
+        "#10a37f",
+        "Likelihood with log Z of belief propagation: an estimate, and not convex.",
+        "bethe",
     ),
 )
 
-#: Those that estimate or bound log Z; Gibbs sampling only has a weak lower bound.
-BOUND_METHODS = METHODS[1:4]
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one method learned, and its restorations of the test pictures."""
+
+    method: Method
+    ink: FloatArray  # probability of ink, (pictures, height, width)
+    seconds: float  # of training
+    n_iter: int
+    converged: bool
+    status: str
+    pixel_weight: float
+    couplings: tuple[float, float] | None  # horizontal, vertical
+    curve: tuple[tuple[float, float], ...] = ()  # seconds and objective of every iteration
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Study:
-    """Bounds on log Z of a patch that exact inference can do, as the coupling grows."""
+class Level:
+    """All methods at one level of noise."""
 
-    patch: Restoration
-    couplings: tuple[float, ...]
-    exact: tuple[Outcome, ...]
-    approximate: dict[str, tuple[Outcome, ...]]
+    digits: NoisyDigits
+    outcomes: tuple[Outcome, ...]
 
-    def errors(self, name: str) -> list[float]:
-        """Error of a method's log Z for each pixel."""
-        pairs = zip(self.approximate[name], self.exact, strict=True)
-        n_pixels = self.patch.clean.size
-        return [(ours.log_partition - exact.log_partition) / n_pixels for ours, exact in pairs]
+    @property
+    def noise(self) -> float:
+        return self.digits.noise
+
+    def error(self, outcome: Outcome) -> float:
+        """Share of wrong test pixels."""
+        return float(self.digits.errors(outcome.ink).mean())
+
+    def standard_error(self, outcome: Outcome) -> float | None:
+        """Standard error of `error` over test pictures; ``None`` if there is only one."""
+        errors = self.digits.errors(outcome.ink)
+        return float(errors.std(ddof=1) / np.sqrt(len(errors))) if len(errors) > 1 else None
+
+    def confidence(self, outcome: Outcome) -> float:
+        """Mean probability of the more probable label of a test pixel."""
+        return float(np.maximum(outcome.ink, 1.0 - outcome.ink).mean())
+
+    def find(self, objective: str | None) -> Outcome:
+        """The outcome of the method with an objective."""
+        return next(o for o in self.outcomes if o.method.objective == objective)
 
 
-def exact_outcomes(problems: Sequence[Restoration]) -> list[Outcome]:
-    """Exact inference on several small pictures; a function that another process can run."""
+def learn(method: Method, digits: NoisyDigits, *, show_progress: bool = False) -> Outcome:
+    """Learn from the training pictures, then restore the test pictures."""
+    if method.objective is None:
+        return _independent(method, digits)
+    crf = GridCRF(
+        objective=method.objective,
+        pairwise="potts",
+        l2=L2,
+        max_iter=MAX_ITER,
+        n_jobs=-1,
+        verbose=int(show_progress),
+    )
+    noisy, clean = digits.train
+    unseen, _ = digits.test
+    # what did not converge is told with the results; a warning in between would break the bars
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        begin = time.perf_counter()
+        crf.fit(list(noisy), list(clean))
+        seconds = time.perf_counter() - begin
+        if crf.status_.startswith("interrupted"):  # which a fit survives, and the demo should not
+            raise KeyboardInterrupt
+        beliefs = np.stack(crf.predict_marginals(list(unseen)))
+    blocks = crf.weight_blocks_
+    paper, ink = blocks["unary"].ravel()
+    return Outcome(
+        method=method,
+        ink=beliefs[..., 1],
+        seconds=seconds,
+        n_iter=crf.n_iter_,
+        converged=crf.converged_,
+        status=crf.status_,
+        pixel_weight=float(ink - paper),
+        couplings=(float(blocks["horizontal"].item()), float(blocks["vertical"].item())),
+        curve=tuple((row["seconds"], row["objective"]) for row in crf.trace_),
+        warnings=tuple(str(warning.message) for warning in caught),
+    )
 
-    def run(
-        graph: FactorGraph, potentials: Potentials, progress: Progress | None
-    ) -> InferenceResult:
-        return Exact().run(graph, potentials)
 
-    tiny = Restoration.generate(2, seed=0, coupling=1.0)  # so that no time includes compilation
-    outcomes = [_timed("exact", problem, run, traced=False) for problem in (tiny, *problems)]
-    return outcomes[1:]
+def _independent(method: Method, digits: NoisyDigits) -> Outcome:
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=1.0 / L2)
+    noisy, clean = digits.train
+    begin = time.perf_counter()
+    model.fit(noisy.reshape(-1, 1), clean.ravel())
+    seconds = time.perf_counter() - begin
+    seen, _ = digits.test
+    ink = model.predict_proba(seen.reshape(-1, 1))[:, 1].reshape(seen.shape)
+    n_iter = int(model.n_iter_.max())
+    converged = n_iter < model.max_iter
+    return Outcome(
+        method=method,
+        ink=ink,
+        seconds=seconds,
+        n_iter=n_iter,
+        converged=converged,
+        status="converged." if converged else f"stopped at max_iter={model.max_iter}.",
+        pixel_weight=float(model.coef_.item()),
+        couplings=None,
+    )
 
 
-def warm_up(seed: int) -> None:
-    """Compile every kernel that the demo uses (a second if they are in the disk cache)."""
-    tiny = Restoration.generate(4, seed, coupling=1.0)
-    for method in METHODS:
-        method.restore(tiny, seed)
+def study_levels(digits: NoisyDigits, levels: Sequence[float]) -> Iterator[Level]:
+    """All methods at several levels of noise, one level after the other."""
+    for noise in levels:
+        noisier = digits.with_noise(noise)
+        yield Level(noisier, tuple(learn(method, noisier) for method in METHODS))
+
+
+def warm_up() -> None:
+    """Compile every kernel that the demo uses (about a second if they are in the disk cache).
+
+    Numba compiles one function at a time in a process, so a second process compiles what two
+    methods need beyond the others, and leaves it in the disk cache.  It is not waited for:
+    whatever it has not done, this process does when it gets there.
+    """
+    # spawned, not forked: a fork would inherit locks of threads that it does not have;
+    # an interrupt from the keyboard goes to both processes, and one of them has to report it
+    pool = ProcessPoolExecutor(
+        max_workers=1,
+        mp_context=get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    )
+    pool.submit(_compile_the_rest)
+    pool.shutdown(wait=False)
+    digits = NoisyDigits.load(1, 1, noise=0.5, seed=0)
+    for method in sorted(METHODS, key=lambda method: method.objective in COMPILED_ELSEWHERE):
+        learn(method, digits)
+
+
+def _compile_the_rest() -> None:
+    """What the objectives in `COMPILED_ELSEWHERE` need beyond belief propagation."""
+    graph = FactorGraph.grid(3, 3, n_labels=2)
+    TreeReweighted().counting_numbers(graph)
+    potentials = Potentials(graph, np.zeros((9, 2)), np.eye(2))
+    PseudoLikelihood().value_and_grad(graph, potentials, np.zeros(9, dtype=np.int32))

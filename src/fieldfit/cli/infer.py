@@ -8,9 +8,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fieldfit.cli._options import count, number
 from fieldfit.cli._output import Reporter, format_bytes, print_json
 
 if TYPE_CHECKING:
@@ -76,24 +76,24 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--damping",
         metavar="X",
-        type=_number("at least 0 and below 1", lambda x: 0 <= x < 1),
+        type=number("at least 0 and below 1", lambda x: 0 <= x < 1),
         help="share of the old message that is kept, in [0, 1)",
     )
     parser.add_argument(
         "--tol",
         metavar="X",
-        type=_number("above 0", lambda x: x > 0),
+        type=number("above 0", lambda x: x > 0),
         help="largest message change at convergence",
     )
-    parser.add_argument("--max-iter", metavar="N", type=_count(1), help="most sweeps")
+    parser.add_argument("--max-iter", metavar="N", type=count(1), help="most sweeps")
     parser.add_argument(
         "--max-memory",
         metavar="GB",
-        type=_number("above 0", lambda x: x > 0),
+        type=number("above 0", lambda x: x > 0),
         default=4.0,
         help="memory that the model and an exact method may take (default: 4)",
     )
-    parser.add_argument("--seed", metavar="N", type=_count(0), help="seed of random methods")
+    parser.add_argument("--seed", metavar="N", type=count(0), help="seed of random methods")
     parser.add_argument("--out", metavar="F", help="write the answer to this file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--quiet", action="store_true", help="no summary, only warnings")
@@ -304,32 +304,3 @@ def _report(fields: dict[str, Any], reporter: Reporter) -> None:
     else:
         ending = ": " if "not converged" in fields["status"] else " did not converge: "
         reporter.warning(f"{fields['method']}{ending}{fields['status']}")
-
-
-# -- option values ------------------------------------------------------------------------
-
-
-def _number(requirement: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and allowed(value)):
-            raise argparse.ArgumentTypeError(f"must be a number {requirement}, got {text!r}")
-        return value
-
-    return parse
-
-
-def _count(low: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if value < low:
-            raise argparse.ArgumentTypeError(f"must be an integer of at least {low}, got {text!r}")
-        return value
-
-    return parse

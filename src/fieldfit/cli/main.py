@@ -17,19 +17,23 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from fieldfit.cli import demo, infer
+from fieldfit.cli import demo, fit, infer, inspect, predict, reproduce, score
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["main"]
 
-COMMANDS = (infer, demo)
+COMMANDS = (infer, fit, predict, score, inspect, reproduce, demo)
 
 EXAMPLES = """\
 examples:
   fieldfit infer model.uai                      marginals of every variable, exact if it fits
   fieldfit infer model.uai --task PR            log10 of the partition function
   fieldfit infer model.uai --task MAP --json    a best labelling, as one JSON object
+  fieldfit fit chain --train train.txt --model chunks.ff
+  fieldfit predict --model chunks.ff test.txt   labels of new sequences
+  fieldfit reproduce --list                     experiments of papers that can be run again
   fieldfit demo                                 restore a noisy picture, write a page
+  fieldfit fit --help                           kinds of models that can be learned
   fieldfit infer --help                         all options of a command
 """
 
@@ -45,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             status: int = args.run(args)
             sys.stdout.flush()
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
+        except KeyboardInterrupt as stop:
+            print(str(stop) or "interrupted", file=sys.stderr)
             return 130
         except BrokenPipeError:
             # the reader (head, less) has gone: what is left in the buffer must not be flushed

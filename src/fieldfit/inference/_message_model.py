@@ -55,8 +55,10 @@ def _floor(unary: NDArray[np.float64], tables: NDArray[np.float64], n_tables: in
     """
     largest = 100.0
     for values in (unary, tables):
-        for extreme in (values.max(initial=0.0), values.min(initial=0.0, where=values > -np.inf)):
-            largest = max(largest, abs(float(extreme)))
+        least = float(values.min(initial=0.0))
+        if least == -np.inf:
+            least = float(values.min(initial=0.0, where=values > -np.inf))
+        largest = max(largest, -least, float(values.max(initial=0.0)))
     return -10.0 * largest * (1 + n_tables)
 
 
@@ -78,7 +80,10 @@ def initial_state(graph: FactorGraph, model: Model, init: InferenceResult | None
 
 def at_floor(graph: FactorGraph, model: Model, state: State) -> NDArray[np.bool_]:
     """Variables with a message near the floor (damping only approaches it): it would fall on."""
-    is_low = (state.message < 0.5 * model.floor) & (state.message > -np.inf)
+    is_low = state.message < 0.5 * model.floor
+    if not is_low.any():
+        return np.zeros(graph.n_variables, dtype=np.bool_)
+    is_low &= state.message > -np.inf
     slots = np.searchsorted(graph.message_offsets, np.flatnonzero(is_low), side="right") - 1
     low = np.zeros(graph.n_variables, dtype=np.bool_)
     low[graph.slot_variables[slots]] = True

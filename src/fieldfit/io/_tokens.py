@@ -258,7 +258,7 @@ def _read_bytes(source: Source) -> tuple[str, bytes]:
         name = os.fspath(source)
         data = Path(source).read_bytes()
     else:
-        name = "<stream>"
+        name = str(getattr(source, "name", "<stream>"))
         data = source.read()
     if data.startswith(_GZIP_MAGIC):
         try:

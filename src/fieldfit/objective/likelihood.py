@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
@@ -57,7 +58,7 @@ class Likelihood(Objective):
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Free minus observed, on every example at once; warm-started from ``init``."""
-        free_init, observed_init = (None, None) if init is None else init
+        free_init, observed_init, entries = (None, None, None) if init is None else init
         free = self.inference.run_batch(batch, potentials, init=free_init)
         assert free.log_partitions is not None
         start = light_start(free)  # before the beliefs, which are ours, turn into the gradient
@@ -65,8 +66,10 @@ class Likelihood(Objective):
         values = free.log_partitions.copy()
         converged = converged_examples(free, batch)
         observed_start: InferenceResult | None = None
-        if np.all(labels >= 0):
-            values -= subtract_labels(batch, potentials, labels, unary, factors)
+        if entries is None or entries.labels is not labels:
+            entries = LabelEntries.of(batch, labels) if np.all(labels >= 0) else None
+        if entries is not None:
+            values -= subtract_labels(batch, potentials, entries, unary, factors)
         else:
             try:
                 observed = self.inference.run_batch(
@@ -81,7 +84,7 @@ class Likelihood(Objective):
             converged = converged & converged_examples(observed, batch)
             observed_start = light_start(observed)
         gradient = Potentials.from_flat(batch.graph, unary, factors)
-        return Evaluation(values, gradient, converged, (start, observed_start))
+        return Evaluation(values, gradient, converged, (start, observed_start, entries))
 
     def prediction(self, graph: FactorGraph) -> Inference:
         """The inference of the objective."""
@@ -113,13 +116,26 @@ def converged_examples(result: InferenceResult, batch: Batch) -> Any:
     return np.full(batch.n_examples, result.converged)
 
 
+@dataclass(frozen=True, eq=False)
+class LabelEntries:
+    """Where a complete labelling finds its potentials: the same at every step of learning."""
+
+    labels: LabelArray
+    unary: NDArray[np.int64]
+    table: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, batch: Batch, labels: LabelArray) -> LabelEntries:
+        return cls(labels, *selected_entries(batch.graph, labels))
+
+
 def subtract_labels(
-    batch: Batch, potentials: Potentials, labels: LabelArray, unary: Any, factors: Any
+    batch: Batch, potentials: Potentials, entries: LabelEntries, unary: Any, factors: Any
 ) -> Any:
     """Take the indicator of complete labels from two vectors; return each example's score."""
-    scores = batch.scores(potentials, labels)
+    scores = batch.sum_variables(potentials.unary_values[entries.unary])
+    scores += batch.sum_factors(potentials.factor_values[entries.table])
     require_possible(batch, scores)
-    chosen_unary, chosen_table = selected_entries(batch.graph, labels)
-    unary[chosen_unary] -= 1.0
-    factors[chosen_table] -= 1.0
+    unary[entries.unary] -= 1.0
+    factors[entries.table] -= 1.0
     return scores

@@ -1,0 +1,1 @@
+"""Estimators: models that people fit, in the conventions of scikit-learn."""

@@ -1,0 +1,176 @@
+"""Label samples from files: tables of numbers (CSV) and aligned sequences (FASTA), plain or gzip.
+
+* CSV: one sample in each line, values separated by commas (or by what ``delimiter`` says); a first
+  line that is not all numbers names the columns.  ``NA`` and empty entries are missing.
+* FASTA: a line ``>name`` and then the letters of the sequence, in one or several lines; all
+  sequences have one length, because they are aligned.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit.io._tokens import Source, _read_bytes
+
+__all__ = ["PROTEIN_ALPHABET", "Alignment", "SampleTable", "read_fasta", "read_samples"]
+
+#: The gap and the twenty amino acids, in the order of their letters.
+PROTEIN_ALPHABET = "-ACDEFGHIKLMNPQRSTVWY"
+#: How tables write that a value is missing.
+MISSING = ("", "NA", "N/A", "NaN", "nan", "?")
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """Numbers: ``values`` (n_samples, n_columns), NaN where missing, and ``names`` of columns."""
+
+    values: NDArray[np.float64]
+    names: tuple[str, ...]
+
+    def columns(self, names: list[str] | tuple[str, ...]) -> SampleTable:
+        """Some of the columns, in the given order."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise InvalidInputError(
+                f"names must be columns of the table {list(self.names)}, got {unknown[0]!r}"
+            )
+        index = [self.names.index(name) for name in names]
+        return SampleTable(self.values[:, index], tuple(names))
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Aligned sequences: ``labels`` (n_sequences, n_columns) are positions in ``alphabet``."""
+
+    labels: NDArray[np.int16]
+    names: tuple[str, ...]
+    alphabet: str
+
+
+def read_samples(source: Source, delimiter: str = ",") -> SampleTable:
+    r"""Read a table of numbers with optional column names.
+
+    Examples
+    --------
+    >>> import io
+    >>> table = read_samples(io.BytesIO(b"first,second\n0,1\n1,NA\n"))
+    >>> table.names, table.values.tolist()
+    (('first', 'second'), [[0.0, 1.0], [1.0, nan]])
+    """
+    name, text = _text(source)
+    lines = text.splitlines()
+    reader = csv.reader(lines, delimiter=delimiter)
+    rows, places = [], []
+    for row in reader:
+        if row:
+            rows.append([entry.strip() for entry in row])
+            places.append(reader.line_num)
+    if not rows:
+        raise FileFormatError(f"{name}: the file is empty, expected a table of numbers")
+    n_columns = len(rows[0])
+    for row, place in zip(rows, places, strict=True):
+        if len(row) != n_columns:
+            raise FileFormatError(
+                f"{name}, line {place}: expected {n_columns} values, found {len(row)}"
+            )
+    header = not all(_is_value(entry) for entry in rows[0])
+    names = tuple(rows[0]) if header else tuple(str(k) for k in range(n_columns))
+    if header and len(set(names)) < n_columns:
+        twice = next(entry for entry in names if names.count(entry) > 1)
+        raise FileFormatError(f"{name}, line {places[0]}: the column {twice!r} is named twice")
+    body = np.array(rows[header:], dtype=str).reshape(-1, n_columns)
+    if len(body) == 0:
+        raise FileFormatError(f"{name}: expected at least one line of values after the names")
+    body = np.where(np.isin(body, MISSING), "nan", body)
+    try:
+        return SampleTable(body.astype(np.float64), names)
+    except ValueError:
+        row, column = next(
+            place for place in np.argwhere(body != "nan") if not _is_value(str(body[tuple(place)]))
+        )
+        raise FileFormatError(
+            f"{name}, line {places[row + header]}: expected a number or NA in column "
+            f"{names[column]!r}, found {str(body[row, column])!r}"
+        ) from None
+
+
+def read_fasta(
+    source: Source, alphabet: str = PROTEIN_ALPHABET, unknown: str | None = None
+) -> Alignment:
+    r"""Read aligned sequences; letters become their position in ``alphabet``.
+
+    ``unknown`` is the letter that stands in for letters outside the alphabet (``"-"``, say); with
+    ``None`` they are refused.
+
+    Examples
+    --------
+    >>> import io
+    >>> found = read_fasta(io.BytesIO(b">first\nAC-\n>second\nCC\nA\n"), alphabet="-AC")
+    >>> found.names, found.labels.tolist()
+    (('first', 'second'), [[1, 2, 0], [2, 2, 1]])
+    """
+    if not alphabet or len(set(alphabet)) < len(alphabet) or not alphabet.isascii():
+        raise InvalidInputError(f"alphabet must be different ASCII letters, got {alphabet!r}")
+    if unknown is not None and (len(unknown) != 1 or unknown not in alphabet):
+        raise InvalidInputError(
+            f"unknown must be None or a letter of the alphabet {alphabet!r}, got {unknown!r}"
+        )
+    name, text = _text(source)
+    names: list[str] = []
+    sequences: list[str] = []
+    places: list[int] = []
+    for place, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if line.startswith(">"):
+            names.append(line[1:].strip())
+            sequences.append("")
+            places.append(place)
+        elif line and not names:
+            raise FileFormatError(f"{name}, line {place}: expected '>' and a name, found {line!r}")
+        elif line:
+            sequences[-1] += line
+    if not names:
+        raise FileFormatError(
+            f"{name}: the file is empty, expected a sequence that begins with '>'"
+        )
+    length = len(sequences[0])
+    for place, sequence, title in zip(places, sequences, names, strict=True):
+        if len(sequence) != length or length == 0:
+            raise FileFormatError(
+                f"{name}, line {place}: expected aligned sequences of {max(length, 1)} letters, "
+                f"found {len(sequence)} in {title!r}"
+            )
+    codes = np.frombuffer("".join(sequences).encode("ascii"), dtype=np.uint8)
+    table = np.full(256, -1 if unknown is None else alphabet.index(unknown), dtype=np.int16)
+    table[np.frombuffer(alphabet.encode("ascii"), dtype=np.uint8)] = np.arange(len(alphabet))
+    labels = table[codes].reshape(len(names), length)
+    if (labels < 0).any():
+        row, column = np.argwhere(labels < 0)[0]
+        raise FileFormatError(
+            f"{name}, line {places[row]}: expected letters of {alphabet!r}, found "
+            f"{sequences[row][column]!r} in {names[row]!r} (give unknown='-' to read it as a gap)"
+        )
+    return Alignment(labels, tuple(names), alphabet)
+
+
+def _text(source: Source) -> tuple[str, str]:
+    name, data = _read_bytes(source)
+    try:
+        return name, data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{name}: expected text in UTF-8 ({error})") from None
+
+
+def _is_value(entry: str) -> bool:
+    if entry in MISSING:
+        return True
+    try:
+        float(entry)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Experiments of papers, one file each, run by ``fieldfit reproduce``."""

@@ -1,0 +1,240 @@
+"""What every reproduction shares: the list of experiments, and the files that a run leaves behind.
+
+An experiment is a module with ``run(settings) -> Outcome``.  It computes; this file writes:
+
+* ``results.csv``: tidy, one row for each method and setting (and further tables as ``NAME.csv``);
+* ``report.md``: the paper beside ours, the command, versions, seed and machine time;
+* PNG figures.
+
+A new experiment is a module and one line in `EXPERIMENTS`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldfit.errors import InvalidInputError, MissingDependencyError
+
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "Outcome",
+    "Settings",
+    "markdown_table",
+    "run_experiment",
+    "text_table",
+]
+
+#: ``progress(done, total, what)``.
+Progress = Callable[[int, int, str], None]
+Row = Mapping[str, Any]
+#: What the results depend on besides fieldfit itself.
+PACKAGES = ("fieldfit", "numpy", "scipy", "numba", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An entry of the list; the module is imported only when it runs."""
+
+    name: str
+    summary: str
+    paper: str
+    module: str
+    needs_data: bool = False
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            name="wainwright-fig3",
+            summary="learn and predict with independent, BP and TRW fields on an 8x8 grid",
+            paper="M. J. Wainwright, \"Estimating the 'wrong' Markov random field: benefits in "
+            'the computation-limited setting", Advances in Neural Information Processing Systems '
+            "18, 2005, figure 3",
+            module="fieldfit.reproduce.wainwright_fig3",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run: ``quick`` is a smaller run of the same code, ``data`` a folder of data sets."""
+
+    quick: bool = False
+    seed: int = 0
+    n_jobs: int | None = None
+    data: Path | None = None
+    progress: Progress = field(default=lambda done, total, what: None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found.
+
+    Attributes
+    ----------
+    rows
+        Of ``results.csv``; all have the same columns.
+    table
+        For the terminal.
+    report
+        Markdown: what was done, the paper's figures beside ours, what differs and why.
+    tables
+        Further tables, by the name of their file without ``.csv``.
+    figures
+        Functions that draw on a new Matplotlib figure, by the name of the file without ``.png``;
+        the report refers to them by that file name.
+    headline
+        The figures that matter most, for ``--json``.
+    """
+
+    rows: Sequence[Row]
+    table: str
+    report: str
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    figures: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+    headline: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_experiment(name: str, out: str | os.PathLike[str], settings: Settings) -> dict[str, Any]:
+    """Run one experiment and write its files; returns a summary with the paths."""
+    experiment = find_experiment(name)
+    if find_spec("matplotlib") is None:
+        raise MissingDependencyError(
+            "fieldfit reproduce draws figures with matplotlib, install it with "
+            "pip install 'fieldfit[plot]'"
+        )
+    if experiment.needs_data and settings.data is None:
+        raise InvalidInputError(f"--data must name the folder of the data sets for {name}")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    wall, processor = time.perf_counter(), time.process_time()
+    outcome: Outcome = import_module(experiment.module).run(settings)
+    seconds, busy = time.perf_counter() - wall, time.process_time() - processor
+
+    written = [_write(folder / "results.csv", _csv(outcome.rows))]
+    for table, rows in outcome.tables.items():
+        written.append(_write(folder / f"{table}.csv", _csv(rows)))
+    for figure, draw in outcome.figures.items():
+        written.append(_draw(folder / f"{figure}.png", draw))
+    report = _report(experiment, outcome, settings, seconds, busy)
+    written.append(_write(folder / "report.md", report))
+    return {
+        "experiment": name,
+        "quick": settings.quick,
+        "seed": settings.seed,
+        "seconds": seconds,
+        "processor_seconds": busy,
+        "files": [str(path) for path in written],
+        "headline": dict(outcome.headline),
+        "table": outcome.table,
+    }
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise InvalidInputError(
+            f"NAME must be one of {', '.join(EXPERIMENTS)} (fieldfit reproduce --list), got {name}"
+        )
+    return EXPERIMENTS[name]
+
+
+# -- text ---------------------------------------------------------------------------------
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table; numbers are given as text by the caller."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns aligned for a terminal, the first to the left and the others to the right."""
+    lines = [[str(cell) for cell in line] for line in (header, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _report(
+    experiment: Experiment, outcome: Outcome, settings: Settings, seconds: float, busy: float
+) -> str:
+    command = f"fieldfit reproduce {experiment.name} --out DIR"
+    command += " --data DIR" if experiment.needs_data else ""
+    command += " --quick" if settings.quick else ""
+    command += f" --seed {settings.seed}" if settings.seed else ""
+    command += f" --n-jobs {settings.n_jobs}" if settings.n_jobs is not None else ""
+    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    quick = "A quick run: smaller, and so noisier, than the one reported.\n\n" * settings.quick
+    return (
+        f"# {experiment.name}\n\n{experiment.paper}.\n\n{quick}"
+        f"```sh\n{command}\n```\n\n"
+        f"Seed {settings.seed}; {seconds:.0f} s of wall time, {busy:.0f} s of processor time, "
+        f"{platform.machine()} with {os.cpu_count()} processors, Python "
+        f"{platform.python_version()}, {versions}.\n\n{outcome.report.strip()}\n"
+    )
+
+
+# -- files --------------------------------------------------------------------------------
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    columns = list(rows[0]) if rows else []
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Numbers to seven digits, nothing for what does not apply."""
+    if value is None:
+        return ""
+    return f"{value:.7g}" if isinstance(value, float) else value
+
+
+def _write(path: Path, text: str) -> Path:
+    # a reader, or a run that is killed, never sees half a file
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+    return path
+
+
+def _draw(path: Path, draw: Callable[[Any], None]) -> Path:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure(dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    draw(figure)
+    canvas.draw()
+    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    beside = path.with_name(f".{path.name}.part")
+    # a palette is a third of the size, and a line drawing has few colours
+    picture.quantize(colors=128).save(beside, format="PNG", optimize=True)
+    os.replace(beside, path)
+    return path
