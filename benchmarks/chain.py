@@ -131,7 +131,7 @@ def letters() -> Table:
     test = np.flatnonzero(data["fold"] != 0)
     rows = []
     for objective in ("likelihood", "pseudolikelihood", "piecewise", "max-margin", "perceptron"):
-        grid = (0.0,) if objective == "perceptron" else (0.1, 1.0, 10.0)
+        grid = (0.0,) if objective == "perceptron" else (0.3, 1.0, 3.0, 10.0, 30.0)
 
         def fitted(l2: float, chosen: np.ndarray, objective: str = objective) -> ChainCRF:
             smooth = objective not in ("max-margin", "perceptron")
@@ -139,7 +139,7 @@ def letters() -> Table:
                 objective,
                 l2=l2,
                 all_possible_transitions=True,
-                max_iter=200 if smooth else 60,
+                max_iter=1000 if smooth else 60,
                 batch_size=None if smooth else 20,
                 random_state=SEED,
                 n_jobs=2,

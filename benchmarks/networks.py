@@ -3,7 +3,7 @@
 FIELDFIT_DATA=folder python -m benchmarks.networks [--write docs/ising.md] [--images docs/images]
 
 Wenchuan: 17 symptoms of 362 people, answers of 3 and above count as 1, 22 answers missing.
-ADHD: 18 symptoms of 355 people.  Depression: 9 symptoms, 5,000 samples drawn from a published model.
+ADHD: 18 symptoms of 355 people.  Depression: 9 symptoms, 5,000 samples of a published model.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def recover(truth: IsingModel, objective: str) -> str:
     inside = np.mean((ends[:, 0] <= truth.weights_) & (truth.weights_ <= ends[:, 1]))
     ratio = np.abs(model.weights_ - truth.weights_) / model.standard_errors_
     difference = np.abs(model.weights_ - truth.weights_).max()
-    return f"| {objective} | {len(ratio)} | {difference:.2f} | {ratio.max():.2f} | {100 * inside:.0f} % |"
+    return (
+        f"| {objective} | {len(ratio)} | {difference:.2f} | {ratio.max():.2f} | "
+        f"{100 * inside:.0f} % |"
+    )
 
 
 def draw(model: IsingModel, names: tuple[str, ...], path: Path) -> None:

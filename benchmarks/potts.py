@@ -28,7 +28,8 @@ MIN_DISTANCE, CONTACT = 5, 8.0
 
 
 def structure_contacts(path: Path, n_columns: int) -> np.ndarray:
-    rows = np.loadtxt(gzip.open(path, "rt"))
+    with gzip.open(path, "rt") as file:
+        rows = np.loadtxt(file)
     first, second = rows[:, 0].astype(int) - 1, rows[:, 1].astype(int) - 1
     contacts = np.zeros((n_columns, n_columns), dtype=bool)
     contacts[first, second] = contacts[second, first] = rows[:, 3] < CONTACT

@@ -300,9 +300,10 @@ def test_chart_with_logarithmic_axes():
 
 
 def fabricated(level, objective, *, share_wrong, **changes):
-    """An outcome whose first test pictures are wrong in so many pixels, sure of everything."""
+    """An outcome with so many wrong pixels in every picture, sure of everything."""
     truth = level.digits.test[1] == 1
-    wrong = (np.arange(truth.size) < share_wrong * truth.size).reshape(truth.shape)
+    pixels = np.arange(truth[0].size).reshape(truth[0].shape)
+    wrong = pixels < share_wrong * truth[0].size  # of every picture
     ink = np.where(truth != wrong, 0.99, 0.01)
     return replace(level.find(objective), ink=ink, converged=True, **changes)
 
@@ -330,12 +331,20 @@ def test_findings_are_those_of_the_numbers(levels):
     better = fabricated(level, "pseudolikelihood", share_wrong=0.0, **weak)
     better_level = Level(level.digits, (alone, better, trw, bethe))
     ranking, why, sure = findings([better_level, worse_level], better_level)
-    assert ranking.startswith("The fewest pixels are wrong with pseudo-likelihood")
+    assert ranking.startswith("Wrong test pixels, from the fewest to the most: pseudo-likelihood")
     assert "trust neighbours more" not in why
     assert "even worse" not in why
     assert "makes 0.0 times" in why
     assert "6.0 times as many at noise" in why
     assert "pseudo-likelihood" not in sure
+
+    # differences that are none
+    alike = {"couplings": (1.02, 1.26), "pixel_weight": 2.95}
+    equal = fabricated(level, "pseudolikelihood", share_wrong=0.2, **alike)
+    equal_level = Level(level.digits, (alone, equal, trw, bethe))
+    why = findings([equal_level], equal_level)[1]
+    assert "trust neighbours more" not in why
+    assert "even worse" not in why
 
 
 def test_perfect_restorations_divide_by_nothing(levels):

@@ -69,7 +69,7 @@ def test_contract_fields_of_results(result):
 
 
 def test_public_names_exist_and_are_sorted():
-    assert list(ff.__all__) == sorted(ff.__all__)
+    assert list(ff.__all__) == sorted(ff.__all__, key=lambda name: (not name.isupper(), name))
     for name in ff.__all__:
         assert getattr(ff, name).__doc__, f"{name} has no docstring"
 

@@ -23,11 +23,14 @@ from fieldfit.errors import (
     ZeroWeightError,
 )
 from fieldfit.inference.auto import infer
+from fieldfit.inference.bounds import log_likelihood_bounds
 from fieldfit.inference.brute_force import BruteForce
 from fieldfit.inference.exact import Exact
+from fieldfit.inference.exact_sampling import sample_exactly
 from fieldfit.inference.gibbs import Gibbs
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.schedule import grid_clique_order
+from fieldfit.inference.stability import Stability, stability
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.io import (
     MapAnswer,
@@ -58,6 +61,7 @@ from fieldfit.oracle.max_product import MaxProduct
 if TYPE_CHECKING:
     from fieldfit.estimators._load import load
     from fieldfit.estimators.chain import ChainCRF
+    from fieldfit.estimators.error_bound import ErrorBound, error_bound
     from fieldfit.estimators.graph import GraphCRF
     from fieldfit.estimators.grid import GridCRF
     from fieldfit.estimators.ising import IsingModel
@@ -70,12 +74,14 @@ __version__ = "0.1.0"
 #: Names that are imported when they are first used: scikit-learn would double the import time.
 _LAZY = {
     "ChainCRF": "chain",
+    "ErrorBound": "error_bound",
     "GraphCRF": "graph",
     "GridCRF": "grid",
     "IsingModel": "ising",
     "MixtureField": "mixture",
     "PottsModel": "potts",
     "SkipChainCRF": "skip_chain",
+    "error_bound": "error_bound",
     "load": "_load",
 }
 
@@ -104,6 +110,7 @@ __all__ = [
     "Convex",
     "CountingNumbers",
     "Entropy",
+    "ErrorBound",
     "Evaluation",
     "Exact",
     "ExactMap",
@@ -133,19 +140,24 @@ __all__ = [
     "PottsModel",
     "PseudoLikelihood",
     "SkipChainCRF",
+    "Stability",
     "SumProduct",
     "Template",
     "TooLargeError",
     "TreeReweighted",
     "ZeroWeightError",
     "decode",
+    "error_bound",
     "grid_clique_order",
     "infer",
     "load",
+    "log_likelihood_bounds",
     "read_answer",
     "read_evidence",
     "read_fg",
     "read_uai",
+    "sample_exactly",
+    "stability",
     "write_answer",
     "write_evidence",
     "write_fg",

@@ -10,6 +10,9 @@ __all__ = ["findings", "percent"]
 
 #: A mean probability this far above the accuracy is worth a sentence.
 OVERCONFIDENT = 0.01
+#: Weights that differ by a smaller share are called equal, and so are errors that differ by less
+#: than so many standard errors.
+CLEARLY, N_STANDARD_ERRORS = 0.05, 2.0
 
 
 def percent(share: float) -> str:
@@ -31,7 +34,7 @@ def findings(levels: Sequence[Level], main: Level) -> list[str]:
 def _ranking(level: Level) -> str:
     ranked = sorted(level.outcomes, key=level.error)
     places = [f"{_the(o)} ({percent(level.error(o))})" for o in ranked]
-    return f"The fewest pixels are wrong with {places[0]}, then come {_listed(places[1:])}."
+    return f"Wrong test pixels, from the fewest to the most: {_listed(places)}."
 
 
 def _pseudo_likelihood(levels: Sequence[Level], main: Level) -> str:
@@ -48,15 +51,14 @@ def _pseudo_likelihood(levels: Sequence[Level], main: Level) -> str:
         "shown the true labels of a pixel's neighbours, which nobody knows when a picture is "
         "restored"
     )
-    trusts_neighbours = sum(pseudo.couplings) > sum(trw.couplings)
-    trusts_pixel_less = pseudo.pixel_weight < trw.pixel_weight
+    trusts_neighbours = sum(pseudo.couplings) > (1.0 + CLEARLY) * sum(trw.couplings)
+    trusts_pixel_less = pseudo.pixel_weight < (1.0 - CLEARLY) * trw.pixel_weight
     if trusts_neighbours and trusts_pixel_less:
         words += "; so it comes to trust neighbours more, and what was seen less"
     words += "."
-    error = main.error(pseudo)
-    if error > main.error(alone):
+    if _is_clearly_worse(main, pseudo, alone):
         words += (
-            f" With {percent(error)} it is here even worse than ignoring neighbours "
+            f" With {percent(main.error(pseudo))} it is here even worse than ignoring neighbours "
             f"({percent(main.error(alone))})."
         )
     ends = [levels[0], levels[-1]] if len(levels) > 1 else []
@@ -95,6 +97,12 @@ def _unconverged(levels: Sequence[Level]) -> str:
         if not outcome.converged
     ]
     return f"Training did not converge for {_listed(cases)}." if cases else ""
+
+
+def _is_clearly_worse(level: Level, one: Outcome, other: Outcome) -> bool:
+    """Whether mistakes picture by picture differ by more than chance would make them."""
+    excess = level.digits.errors(one.ink) - level.digits.errors(other.ink)
+    return bool(excess.mean() > N_STANDARD_ERRORS * excess.std(ddof=1) / len(excess) ** 0.5)
 
 
 def _ratio(level: Level, objective: str, other: str) -> float | None:

@@ -75,8 +75,8 @@ def label_classes(Y: Sequence[Sequence[Any]]) -> NDArray[Any]:
         )
     if len(found) > MAX_LABELS:
         raise TooLargeError(
-            f"Y must hold at most {MAX_LABELS} different labels, because a chain keeps tables of all "
-            f"pairs, got {len(found)}"
+            f"Y must hold at most {MAX_LABELS} different labels, because a chain keeps tables of "
+            f"all pairs, got {len(found)}"
         )
     return np.array(sorted(found))
 

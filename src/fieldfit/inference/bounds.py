@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Convex, TreeReweighted
 from fieldfit.core.potentials import Potentials, selected_entries
-from fieldfit.errors import TooLargeError
+from fieldfit.errors import TooLargeError, ZeroWeightError
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
@@ -62,7 +62,10 @@ def log_partition_bounds(
 def log_likelihood_bounds(
     batch: Batch, potentials: Potentials, labels: NDArray[np.int32]
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds on ``log p(labels)`` of each example; ``-1`` is a missing label."""
+    """Lower and upper bounds on ``log p(labels)`` of each example; ``-1`` is a missing label.
+
+    Both are ``-inf`` where the labels are impossible.
+    """
     free_low, free_high = log_partition_bounds(batch, potentials)
     if np.all(labels >= 0):
         unary, table = selected_entries(batch.graph, labels)
@@ -70,5 +73,29 @@ def log_likelihood_bounds(
         low = low + batch.sum_factors(potentials.factor_values[table])
         high = low
     else:
-        low, high = log_partition_bounds(batch, potentials, labels)
+        low, high = _observed_bounds(batch, potentials, labels)
     return low - free_high, np.minimum(high - free_low, 0.0)
+
+
+def _observed_bounds(
+    batch: Batch, potentials: Potentials, labels: NDArray[np.int32]
+) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the log-partition with labels observed, ``-inf`` where they are impossible."""
+    try:
+        return log_partition_bounds(batch, potentials, labels)
+    except ZeroWeightError:
+        if batch.n_examples == 1:
+            return np.array([-np.inf]), np.array([-np.inf])
+    # some example is to blame; this is rare, so each one is asked by itself
+    graph, found = batch.graph, []
+    unary = graph.unary_offsets[batch.variable_offsets]
+    table = graph.table_offsets[batch.factor_offsets]
+    for m, alone in enumerate(batch.graphs):
+        own = Potentials.from_flat(
+            alone,
+            potentials.unary_values[unary[m] : unary[m + 1]],
+            potentials.factor_values[table[m] : table[m + 1]],
+        )
+        known = labels[batch.variable_offsets[m] : batch.variable_offsets[m + 1]]
+        found.append(_observed_bounds(Batch.of([alone]), own, known))
+    return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])

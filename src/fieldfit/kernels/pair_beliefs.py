@@ -1,9 +1,10 @@
 """Beliefs of pairwise factors with a common number of labels ``K`` (see `arrays` and `beliefs`).
 
-    tau_a(x, y) = e(x) E_a(x, y) f(y) / Z,     e = exp(lam_ax / c_a), f likewise, E_a = exp(th_a / c_a)
+    tau_a(x, y) = e(x) E_a(x, y) f(y) / Z,    e = exp(lam_ax / c_a), f likewise,
+    E_a = exp(th_a / c_a)
 
-with ``e``, ``f`` and ``E_a`` scaled to maximum 1.  The tables ``E_a`` are those of the messages, so a
-factor costs ``2 K`` exponentials instead of ``K^2``, and learning needs beliefs at every step.
+with ``e``, ``f`` and ``E_a`` scaled to maximum 1.  The tables ``E_a`` are those of the messages, so
+a factor costs ``2 K`` exponentials instead of ``K^2``, and learning needs beliefs at every step.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def _add_rows(
     rows: FloatArray,
     block: FloatArray,
 ) -> None:
-    """Add, for samples ``begin:end``, the row of each neighbour's label; four neighbours at once."""
+    """Add, for samples ``begin:end``, the row of each neighbour's label, four at once."""
     padded = len(lanes)
     position = 0
     while position + 4 <= degree:
