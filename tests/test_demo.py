@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import struct
@@ -20,7 +21,7 @@ from fieldfit.cli import demo_methods
 from fieldfit.cli._page import Series, line_chart, picture, png_bytes
 from fieldfit.cli.demo_digits import N_KINDS, NoisyDigits
 from fieldfit.cli.demo_methods import METHODS, Level, Outcome, learn, study_levels
-from fieldfit.cli.demo_page import FIRST_PROGRAM, LEARNING_PROGRAM, Report, demo_page, digits_png
+from fieldfit.cli.demo_page import FIRST_PROGRAM, Report, demo_page, digits_png
 from fieldfit.cli.demo_words import findings
 from fieldfit.cli.main import main
 from fieldfit.core.graph import FactorGraph
@@ -310,15 +311,15 @@ def fabricated(level, objective, *, share_wrong, **changes):
 
 def test_findings_are_those_of_the_numbers(levels):
     level = levels[1]
-    alone = fabricated(level, None, share_wrong=0.2)
-    trw = fabricated(level, "trw", share_wrong=0.05, couplings=(1.0, 1.25), pixel_weight=3.0)
-    bethe = fabricated(level, "bethe", share_wrong=0.1)
+    alone = fabricated(level, None, share_wrong=1 / 4)
+    trw = fabricated(level, "trw", share_wrong=1 / 16, couplings=(1.0, 1.25), pixel_weight=3.0)
+    bethe = fabricated(level, "bethe", share_wrong=1 / 8)
     strong = {"couplings": (2.0, 2.5), "pixel_weight": 1.5}
 
-    worse = fabricated(level, "pseudolikelihood", share_wrong=0.3, **strong)
+    worse = fabricated(level, "pseudolikelihood", share_wrong=3 / 8, **strong)
     worse_level = Level(level.digits, (alone, worse, trw, bethe))
     ranking, why, sure = findings([worse_level], worse_level)
-    order = ["TRW surrogate (5.0", "Bethe surrogate (10.0", "pixels (20.0", "likelihood (30.0"]
+    order = ["TRW surrogate (6.2", "Bethe surrogate (12.5", "pixels (25.0", "likelihood (37.5"]
     places = [ranking.index(words) for words in order]
     assert places == sorted(places)
     assert "couplings of 2.00 and 2.50 and a pixel weight of 1.50" in why
@@ -340,7 +341,7 @@ def test_findings_are_those_of_the_numbers(levels):
 
     # differences that are none
     alike = {"couplings": (1.02, 1.26), "pixel_weight": 2.95}
-    equal = fabricated(level, "pseudolikelihood", share_wrong=0.2, **alike)
+    equal = fabricated(level, "pseudolikelihood", share_wrong=1 / 4, **alike)
     equal_level = Level(level.digits, (alone, equal, trw, bethe))
     why = findings([equal_level], equal_level)[1]
     assert "trust neighbours more" not in why
@@ -378,11 +379,12 @@ def test_objectives_begin_at_log_two(method):
     assert_allclose(value / 20, np.log(2), rtol=1e-9)
 
 
-@pytest.mark.parametrize("program", [LEARNING_PROGRAM, FIRST_PROGRAM], ids=["learn", "infer"])
-def test_programs_restore(program, capsys):
-    exec(program, {})
+def test_program_on_the_page_restores(levels, capsys):
+    page = demo_page(Report(levels, 1.0, 0, False, "1.2.3"))
+    assert html.escape(FIRST_PROGRAM) in page
+    exec(FIRST_PROGRAM, {})
     told = capsys.readouterr().out
-    before, after = map(int, re.search(r"before: (\d+)\s+after: (\d+)", told).groups())
+    before, after = map(float, re.search(r"([\d.]+) -> ([\d.]+)", told).groups())
     assert after < before / 2
     assert "converged" in told
 

@@ -32,7 +32,7 @@ examples:
   fieldfit fit chain --train train.txt --model chunks.ff
   fieldfit predict --model chunks.ff test.txt   labels of new sequences
   fieldfit reproduce --list                     experiments of papers that can be run again
-  fieldfit demo                                 restore a noisy picture, write a page
+  fieldfit demo                                 learn to restore noisy digits, write a page
   fieldfit fit --help                           kinds of models that can be learned
   fieldfit infer --help                         all options of a command
 """

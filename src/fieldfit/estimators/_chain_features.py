@@ -107,12 +107,14 @@ class _Collected:
         append, number_of = self.indices.append, self.number_of
         if isinstance(token, dict):
             for key, value in token.items():
-                # the two commonest cases first, without a call
+                # the commonest cases first, without a call
                 if type(key) is str and type(value) is str:
                     number = number_of(f"{key}:{value}")
                     if number is not None:
                         append(number)
-                elif value is True and type(key) is str:
+                elif type(key) is str and (
+                    value is True or (type(value) is float and value == 1.0)
+                ):
                     number = number_of(key)
                     if number is not None:
                         append(number)
@@ -120,8 +122,8 @@ class _Collected:
                     for name, amount in _attributes(key, value):
                         self.add(name, amount)
         elif isinstance(token, (list, tuple, set, frozenset)):
-            for name in token:
-                number = number_of(_text(name))
+            for name in _in_order(token):
+                number = number_of(name)
                 if number is not None:
                     append(number)
         else:
@@ -165,8 +167,8 @@ def _attributes(key: Any, value: Any) -> Iterator[tuple[str, float]]:
             for inner_name, amount in _attributes(inner_key, inner):
                 yield f"{name}:{inner_name}", amount
     elif isinstance(value, (list, tuple, set, frozenset)):
-        for inner in value:
-            yield f"{name}:{_text(inner)}", 1.0
+        for inner in _in_order(value):
+            yield f"{name}:{inner}", 1.0
     elif isinstance(value, (Real, np.bool_)):
         amount = float(value)
         if not math.isfinite(amount):
@@ -177,6 +179,12 @@ def _attributes(key: Any, value: Any) -> Iterator[tuple[str, float]]:
             f"feature {name!r} must be a string, a number, a boolean, a list of strings or a "
             f"dictionary, got {type(value).__name__}"
         )
+
+
+def _in_order(names: Iterable[Any]) -> list[str]:
+    """Attribute names; those of sets sorted, because their own order differs from run to run."""
+    texts = [_text(name) for name in names]
+    return sorted(texts) if isinstance(names, (set, frozenset)) else texts
 
 
 def _text(name: Any) -> str:

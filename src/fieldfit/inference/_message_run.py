@@ -55,8 +55,11 @@ class MessageRun:
         state: State,
         counting: CountingNumbers,
         progress: Progress | None,
+        free: NDArray[np.bool_] | None = None,
     ) -> None:
+        """``free`` marks the variables whose messages matter; ``None`` is all of them."""
         self.options = options
+        self.free = free
         self.counting = counting
         self.batch = batch
         self.graph = batch.graph
@@ -81,6 +84,8 @@ class MessageRun:
         everything = cached_plan(
             self.graph, self.options.schedule, self.options.order, is_bethe=self.is_bethe
         )
+        if self.free is not None:
+            everything = restricted_plan(structure, everything, self.free)
         kernel = sweep_kernel(self.options.n_jobs)
         given = self.options.damping
         if given is None and self.is_bethe and self.graph.is_acyclic:

@@ -16,12 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.core.potentials import Potentials, observed_labels
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._message_model import build_model, initial_state
@@ -98,11 +99,16 @@ class SumProduct:
     ) -> InferenceResult:
         """Beliefs and one ``B`` for each example; examples that have converged are left alone."""
         graph = batch.graph
+        free = None
+        if observed is not None and not np.isneginf(potentials.factor_values).any():
+            # What an observed variable hears changes neither its belief nor B, where messages to
+            # it cancel; only with hard zeros it could still be told that its label is impossible.
+            free = observed_labels(graph, observed) < 0
 
         def solve(counting: CountingNumbers, start: InferenceResult | None) -> InferenceResult:
             model = build_model(graph, potentials, counting, observed)
             state = initial_state(graph, model, start if start is not None else init)
-            run = MessageRun(self, batch, model, state, counting, progress)
+            run = MessageRun(self, batch, model, state, counting, progress, free)
             if self.schedule == "residual":
                 run.residual()
             else:
