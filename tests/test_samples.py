@@ -160,7 +160,8 @@ def test_layout_puts_coupled_variables_together():
     strengths[1, 5] = strengths[5, 1] = 1.0
     places = spring_layout(strengths)
     distance = np.linalg.norm(places[:, None] - places[None], axis=2)
-    assert distance[0, 4] < 0.5 * np.median(distance[np.triu_indices(8, 1)])
+    others = np.setdiff1d(np.arange(8), [0, 4])
+    assert distance[0, 4] < 0.75 * distance[0, others].min()
     np.testing.assert_array_equal(places, spring_layout(strengths))
     assert np.isfinite(spring_layout(np.zeros((1, 1)))).all()
 

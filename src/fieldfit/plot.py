@@ -104,7 +104,7 @@ def plot_contacts(
     axes.plot([0, n - 1], [0, n - 1], color="#888888", linewidth=0.8)
     axes.set(xlim=(-1, n), ylim=(n, -1), xlabel="column", ylabel="column")
     axes.set_aspect("equal")
-    axes.legend(loc="lower left", frameon=False, fontsize=8)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=3, frameon=False, fontsize=8)
     return axes
 
 
@@ -112,14 +112,16 @@ def spring_layout(strengths: FloatArray, n_steps: int = 300) -> FloatArray:
     """Places of variables, shape (n, 2): neighbours attract by strength, all pairs repel.
 
     Forces and cooling of Fruchterman and Reingold ("Graph drawing by force-directed placement",
-    Software: Practice and Experience 21, 1991), from a circle, so that the picture is always the
-    same.
+    Software: Practice and Experience 21, 1991), from a fixed start, so that the picture is always
+    the same.
     """
     n = len(strengths)
     angle = 2.0 * np.pi * np.arange(n) / max(n, 1)
     places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     if n < 2:
         return places
+    # an exact circle is a trap: pairs that face each other pull through the same point
+    places += np.random.default_rng(0).normal(scale=0.3, size=places.shape)
     scale = strengths.mean() * n / max(n - 1, 1)
     attraction = strengths / scale if scale > 0.0 else strengths
     wanted = 1.0 / np.sqrt(n)

@@ -17,7 +17,7 @@ from fieldfit.inference.bounds import log_likelihood_bounds
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.exact_sampling import sample_exactly
 from fieldfit.inference.gibbs import Gibbs
-from fieldfit.learner.problem import Part, n_threads
+from fieldfit.learner.problem import Part, n_threads, one_blas_thread
 from fieldfit.objective._base import Objective
 from fieldfit.objective.max_margin import default_oracle
 
@@ -38,14 +38,15 @@ def mapped(
 ) -> list[Answer]:
     """Results in the order of the parts; a few parts at a time, because they take room."""
     threads = n_threads(n_jobs)
-    if threads <= 1:
-        return [function(part) for part in parts]
-    found: list[Answer] = []
-    waiting = iter(parts)
-    with ThreadPoolExecutor(threads) as pool:
-        while chosen := list(islice(waiting, 2 * threads)):
-            found += pool.map(function, chosen)
-    return found
+    with one_blas_thread():
+        if threads <= 1:
+            return [function(part) for part in parts]
+        found: list[Answer] = []
+        waiting = iter(parts)
+        with ThreadPoolExecutor(threads) as pool:
+            while chosen := list(islice(waiting, 2 * threads)):
+                found += pool.map(function, chosen)
+        return found
 
 
 def beliefs_of(

@@ -40,8 +40,10 @@ __all__ = [
     "scaled_forward",
 ]
 
-#: Entries below it are not trusted: 64 times the smallest normal number times 1e16 is below it.
+#: Entries below it are not trusted.  Terms that vanish are below 4e-308 (`fast_exp`), so K of them
+#: are less than K times 4e-18 of a sum above it.
 FLOOR = 1e-290
+#: Its logarithm, rounded up.
 LOG_FLOOR = -667.0
 
 _options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -23,7 +24,7 @@ from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
 from fieldfit.objective._base import Objective
 
-__all__ = ["Assessment", "Part", "Problem", "TemplateProblem"]
+__all__ = ["Assessment", "Part", "Problem", "TemplateProblem", "one_blas_thread"]
 
 FloatArray = NDArray[np.float64]
 
@@ -109,15 +110,19 @@ class TemplateProblem(Problem):
 
     def assess(self, weights: FloatArray) -> Assessment:
         """Sum over the parts, in their order."""
-        if self.n_jobs == 1 or self.n_parts == 1:
-            return total([self.assess_part(weights, part) for part in range(self.n_parts)])
-        with ThreadPoolExecutor(min(self.n_jobs, self.n_parts)) as pool:
-            return total(
-                list(pool.map(lambda part: self.assess_part(weights, part), range(self.n_parts)))
-            )
+        parts = range(self.n_parts)
+        with one_blas_thread():
+            if self.n_jobs == 1 or self.n_parts == 1:
+                return total([self._assess_part(weights, part) for part in parts])
+            with ThreadPoolExecutor(min(self.n_jobs, self.n_parts)) as pool:
+                return total(list(pool.map(lambda part: self._assess_part(weights, part), parts)))
 
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
         """One batch: weights to potentials, objective, and back."""
+        with one_blas_thread():
+            return self._assess_part(weights, part)
+
+    def _assess_part(self, weights: FloatArray, part: int) -> Assessment:
         given = self.parts[part]
         potentials = given.template.potentials(weights)
         evaluation = self.objective.evaluate(
@@ -195,3 +200,21 @@ def n_threads(n_jobs: int | None) -> int:
     if n_jobs == 0:
         raise InvalidInputError("n_jobs must not be 0, got 0")
     return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+
+
+def one_blas_thread() -> Any:
+    """A context in which matrix products stay in the thread that asks for them.
+
+    Products with features are small and many, and parts already run in parallel: threads of the
+    linear algebra library would get in the way of ours and, on a busy machine, mostly wait for each
+    other.  Their number would also change the last bits of a sum.
+    """
+    return _blas().limit(limits=1)
+
+
+@cache
+def _blas() -> Any:
+    # comes with scikit-learn
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController().select(user_api="blas")
