@@ -8,10 +8,10 @@ import numpy as np
 
 from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators._copies import CopiesProblem
-from fieldfit.estimators._parameters import IsingParameters
-from fieldfit.estimators._problems import ConditionalsProblem, MomentProblem
-from fieldfit.estimators._samples import Samples, checked_labels
+from fieldfit.estimators._generative_copies import CopiesProblem
+from fieldfit.estimators._generative_parameters import IsingParameters
+from fieldfit.estimators._generative_problems import ConditionalsProblem, MomentProblem
+from fieldfit.estimators._generative_samples import Samples, checked_labels
 from fieldfit.estimators.ising import IsingModel
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.mean_field import MeanField

@@ -14,9 +14,9 @@ from sklearn.model_selection import GridSearchCV
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError
-from fieldfit.estimators._copies import CopiesProblem
-from fieldfit.estimators._parameters import IsingParameters, full_edges
-from fieldfit.estimators._partition import InferredPartition
+from fieldfit.estimators._generative_copies import CopiesProblem
+from fieldfit.estimators._generative_parameters import IsingParameters, full_edges
+from fieldfit.estimators._generative_partition import InferredPartition
 from fieldfit.estimators.ising import IsingModel
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.sum_product import SumProduct
@@ -230,7 +230,7 @@ def test_gibbs_samples_of_a_large_model(monkeypatch):
     graph, potentials = model.to_model()
     expected = 2 * Exact().run(graph, potentials).beliefs.unary_matrix()[:, 1] - 1
     exact = model.sample(4000, random_state=1)
-    monkeypatch.setattr("fieldfit.estimators._drawing.LIMITS", Exact(max_memory=100))
+    monkeypatch.setattr("fieldfit.estimators._generative_drawing.LIMITS", Exact(max_memory=100))
     chains = model.sample(4000, random_state=1, burn_in=100, n_sweeps_between=5)
     for drawn in (exact, chains):
         assert set(np.unique(drawn)) == {-1, 1}

@@ -15,10 +15,10 @@ from ising_problems import (
 )
 from reference import pairwise_samples as twin
 
-from fieldfit.estimators._copies import CopiesProblem
-from fieldfit.estimators._parameters import IsingParameters, full_edges
-from fieldfit.estimators._partition import EnumeratedPartition, InferredPartition
-from fieldfit.estimators._samples import checked_labels
+from fieldfit.estimators._generative_copies import CopiesProblem
+from fieldfit.estimators._generative_parameters import IsingParameters, full_edges
+from fieldfit.estimators._generative_partition import EnumeratedPartition, InferredPartition
+from fieldfit.estimators._generative_samples import checked_labels
 from fieldfit.inference.exact import Exact
 from fieldfit.objective.likelihood import Likelihood
 

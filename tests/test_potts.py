@@ -9,10 +9,10 @@ from reference import pairwise_samples as twin
 
 from fieldfit.core.entropy import TreeReweighted
 from fieldfit.errors import InvalidInputError, TooLargeError
-from fieldfit.estimators._copies import CopiesProblem
-from fieldfit.estimators._parameters import PottsParameters, full_edges, zero_sum
-from fieldfit.estimators._problems import ConditionalsProblem, MomentProblem
-from fieldfit.estimators._samples import Samples, checked_labels
+from fieldfit.estimators._generative_copies import CopiesProblem
+from fieldfit.estimators._generative_parameters import PottsParameters, full_edges, zero_sum
+from fieldfit.estimators._generative_problems import ConditionalsProblem, MomentProblem
+from fieldfit.estimators._generative_samples import Samples, checked_labels
 from fieldfit.estimators.ising import IsingModel
 from fieldfit.estimators.potts import PottsModel, sequence_weights
 from fieldfit.inference.exact import Exact

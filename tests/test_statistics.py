@@ -12,8 +12,8 @@ from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.errors import InvalidInputError
+from fieldfit.estimators._generative_partition import EnumeratedPartition
 from fieldfit.estimators._load import load
-from fieldfit.estimators._partition import EnumeratedPartition
 from fieldfit.estimators.ising import IsingModel
 from fieldfit.estimators.potts import PottsModel
 from fieldfit.inference.linear_response import LinearResponse

@@ -45,6 +45,7 @@ from fieldfit.io import (
     write_fg,
     write_uai,
 )
+from fieldfit.io.samples import read_fasta, read_samples
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Evaluation, Objective
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from fieldfit.estimators.grid import GridCRF
     from fieldfit.estimators.ising import IsingModel
     from fieldfit.estimators.mixture import MixtureField
-    from fieldfit.estimators.potts import PottsModel
+    from fieldfit.estimators.potts import PottsModel, sequence_weights
     from fieldfit.estimators.skip_chain import SkipChainCRF
 
 __version__ = "0.1.0"
@@ -81,6 +82,7 @@ _LAZY = {
     "MixtureField": "mixture",
     "PottsModel": "potts",
     "SkipChainCRF": "skip_chain",
+    "sequence_weights": "potts",
     "error_bound": "error_bound",
     "load": "_load",
 }
@@ -154,9 +156,12 @@ __all__ = [
     "log_likelihood_bounds",
     "read_answer",
     "read_evidence",
+    "read_fasta",
     "read_fg",
+    "read_samples",
     "read_uai",
     "sample_exactly",
+    "sequence_weights",
     "stability",
     "write_answer",
     "write_evidence",

@@ -11,7 +11,7 @@ from fieldfit.cli._kind import Answer, Data, Report
 from fieldfit.cli._output import format_pairs
 from fieldfit.core.batch import Batch
 from fieldfit.errors import InvalidInputError, TooLargeError
-from fieldfit.estimators._samples import require_labels
+from fieldfit.estimators._generative_samples import require_labels
 from fieldfit.inference.auto import infer
 from fieldfit.inference.bounds import log_partition_bounds
 from fieldfit.inference.exact import Exact

@@ -1,7 +1,7 @@
 """What `IsingModel` and `PottsModel` share: one pairwise model behind all samples.
 
 The graph is the same for every sample, either given edges or all pairs.  Learning goes through the
-problems of `_problems.py`; the statistics come from the same problems.
+problems of `_generative_problems.py`; the statistics come from the same problems.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError
 from fieldfit.estimators._base import FieldEstimator, Path
-from fieldfit.estimators._copies import CopiesProblem, GenerativeProblem
-from fieldfit.estimators._drawing import draw_samples, independent_start
-from fieldfit.estimators._parameters import PairwiseParameters, checked_edges
-from fieldfit.estimators._problems import ConditionalsProblem, MomentProblem
-from fieldfit.estimators._samples import (
+from fieldfit.estimators._generative_copies import CopiesProblem, GenerativeProblem
+from fieldfit.estimators._generative_drawing import draw_samples, independent_start
+from fieldfit.estimators._generative_parameters import PairwiseParameters, checked_edges
+from fieldfit.estimators._generative_problems import ConditionalsProblem, MomentProblem
+from fieldfit.estimators._generative_samples import (
     Samples,
     checked_sample_weight,
     column_names,

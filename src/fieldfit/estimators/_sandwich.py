@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.errors import TooLargeError
-from fieldfit.estimators._copies import GenerativeProblem
+from fieldfit.estimators._generative_copies import GenerativeProblem
 
 __all__ = ["MAX_WEIGHTS", "sandwich_covariance"]
 

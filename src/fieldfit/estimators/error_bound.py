@@ -37,7 +37,7 @@ from fieldfit.core.entropy import CountingNumbers, Entropy
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, require_graph
 from fieldfit.errors import InvalidInputError
-from fieldfit.estimators._label_samples import as_field
+from fieldfit.estimators._mixture_samples import as_field
 from fieldfit.estimators.mixture import MixtureField
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.kernels.trees import label_components

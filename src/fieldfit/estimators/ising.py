@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._generative import GenerativeEstimator, LabelMatrix
-from fieldfit.estimators._parameters import Encoding, IsingParameters
-from fieldfit.estimators._samples import checked_labels
+from fieldfit.estimators._generative_parameters import Encoding, IsingParameters
+from fieldfit.estimators._generative_samples import checked_labels
 from fieldfit.objective._base import Objective
 
 __all__ = ["IsingModel"]

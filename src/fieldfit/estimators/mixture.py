@@ -34,8 +34,8 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, require_graph
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
 from fieldfit.estimators._base import FieldEstimator, Path
-from fieldfit.estimators._label_samples import as_field, field_graph, sample_problem
 from fieldfit.estimators._mixture_model import Components, MixtureSample, draw_field
+from fieldfit.estimators._mixture_samples import as_field, field_graph, sample_problem
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.learner.problem import n_threads
 from fieldfit.objective._base import Inference, Objective

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._generative import GenerativeEstimator, LabelMatrix
-from fieldfit.estimators._parameters import PottsParameters, zero_sum
-from fieldfit.estimators._samples import (
+from fieldfit.estimators._generative_parameters import PottsParameters, zero_sum
+from fieldfit.estimators._generative_samples import (
     MAX_LABELS,
     checked_labels,
     checked_sample_weight,

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fieldfit.core.entropy import Bethe, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials
-from fieldfit.estimators._label_samples import grid_graph
 from fieldfit.estimators._mixture_model import Components
+from fieldfit.estimators._mixture_samples import grid_graph
 from fieldfit.estimators.error_bound import error_bound
 from fieldfit.estimators.mixture import MixtureField
 from fieldfit.inference.exact import Exact

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from fieldfit.core.potentials import Potentials
 from fieldfit.errors import TooLargeError
-from fieldfit.estimators._parameters import PairwiseParameters
-from fieldfit.estimators._samples import Samples
+from fieldfit.estimators._generative_parameters import PairwiseParameters
+from fieldfit.estimators._generative_samples import Samples
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.exact_sampling import sample_exactly
 from fieldfit.inference.gibbs import Gibbs

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
-from fieldfit.estimators._parameters import PairwiseParameters
-from fieldfit.estimators._partition import difference_hessian
-from fieldfit.estimators._samples import Samples
+from fieldfit.estimators._generative_parameters import PairwiseParameters
+from fieldfit.estimators._generative_partition import difference_hessian
+from fieldfit.estimators._generative_samples import Samples
 from fieldfit.learner.problem import Assessment, Problem
 from fieldfit.objective._base import Evaluation, Inference, LabelArray, Objective
 from fieldfit.objective.likelihood import converged_examples

@@ -10,7 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.estimators._parameters import IsingParameters, PairwiseParameters, indicators
+from fieldfit.estimators._generative_parameters import (
+    IsingParameters,
+    PairwiseParameters,
+    indicators,
+)
 
 __all__ = ["binary_hessian", "conditional_scores"]
 

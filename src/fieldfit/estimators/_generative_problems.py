@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.estimators._copies import CopiesProblem, GenerativeProblem, ObservedPart
-from fieldfit.estimators._missing import MissingRows
-from fieldfit.estimators._parameters import IsingParameters, PairwiseParameters
-from fieldfit.estimators._partition import Partition, make_partition
-from fieldfit.estimators._rows import binary_hessian, conditional_scores
-from fieldfit.estimators._samples import Samples
+from fieldfit.estimators._generative_copies import CopiesProblem, GenerativeProblem, ObservedPart
+from fieldfit.estimators._generative_missing import MissingRows
+from fieldfit.estimators._generative_parameters import IsingParameters, PairwiseParameters
+from fieldfit.estimators._generative_partition import Partition, make_partition
+from fieldfit.estimators._generative_rows import binary_hessian, conditional_scores
+from fieldfit.estimators._generative_samples import Samples
 from fieldfit.inference.exact import Exact
 from fieldfit.kernels.free_labels import known_conditionals, missing_log_sums
 from fieldfit.kernels.sample_conditionals import (

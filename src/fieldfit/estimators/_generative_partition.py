@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.result import InferenceResult
-from fieldfit.estimators._parameters import IsingParameters, PairwiseParameters
+from fieldfit.estimators._generative_parameters import IsingParameters, PairwiseParameters
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.linear_response import LinearResponse
 from fieldfit.inference.sum_product import SumProduct

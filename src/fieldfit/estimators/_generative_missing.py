@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.errors import TooLargeError
-from fieldfit.estimators._parameters import PairwiseParameters
-from fieldfit.estimators._partition import difference_hessian
-from fieldfit.estimators._samples import Samples
+from fieldfit.estimators._generative_parameters import PairwiseParameters
+from fieldfit.estimators._generative_partition import difference_hessian
+from fieldfit.estimators._generative_samples import Samples
 from fieldfit.kernels.free_labels import new_scratch
 
 __all__ = ["MAX_CONFIGURATIONS", "MissingRows"]

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.graph import FactorGraph
 from fieldfit.errors import InvalidInputError
-from fieldfit.estimators._copies import CopiesProblem, GenerativeProblem
-from fieldfit.estimators._parameters import PottsParameters, checked_edges
-from fieldfit.estimators._problems import ConditionalsProblem, MomentProblem
-from fieldfit.estimators._samples import Samples
+from fieldfit.estimators._generative_copies import CopiesProblem, GenerativeProblem
+from fieldfit.estimators._generative_parameters import PottsParameters, checked_edges
+from fieldfit.estimators._generative_problems import ConditionalsProblem, MomentProblem
+from fieldfit.estimators._generative_samples import Samples
 from fieldfit.objective._base import Objective
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
