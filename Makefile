@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 test: $(VENV)/.installed lint
-	$(BIN)/python -m pytest -n 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # threads of BLAS only fight the workers
 
 demo: $(VENV)/.installed
 	$(BIN)/fieldfit demo --out demo

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fieldfit.core.entropy import TreeReweighted
 from fieldfit.core.graph import FactorGraph
@@ -100,15 +99,12 @@ class GenerativeEstimator(FieldEstimator):
             self._match_moments(objective, labels, weights)
             return self
         problem = self._problem(objective, self._samples)
-        # BLAS threads gain nothing on vectors, lose much where cores are shared, and would make the
-        # rounding of the learner depend on their number
-        with threadpool_limits(limits=1, user_api="blas"):
-            self._learn(
-                problem,
-                independent_start(parameters, self._samples),
-                checkpoint=checkpoint,
-                validation=self._validation(objective, validation),
-            )
+        self._learn(
+            problem,
+            independent_start(parameters, self._samples),
+            checkpoint=checkpoint,
+            validation=self._validation(objective, validation),
+        )
         return self
 
     # -- the model ------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fieldfit.core.graph import FactorGraph
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
@@ -187,16 +186,12 @@ class ChainCRF(FieldEstimator):
         sequence_weights = _example_weights(sample_weight, len(X))
         tokens = self._encode_training(X, labels)
         problem = self._problem(objective, tokens, labels, sequence_weights)
-        # NumPy's and SciPy's BLAS have threads of their own, which spin between calls: on the short
-        # sums of a learner they are twenty times slower than one thread, and take the processors
-        # away from ours
-        with threadpool_limits(limits=1, user_api="blas"):
-            self._learn(
-                problem,
-                np.zeros(problem.n_weights),
-                checkpoint=checkpoint,
-                validation=self._validation(objective, validation),
-            )
+        self._learn(
+            problem,
+            np.zeros(problem.n_weights),
+            checkpoint=checkpoint,
+            validation=self._validation(objective, validation),
+        )
         return self
 
     def predict(self, X: Sequences) -> list[NDArray[Any]]:

@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import Plan
+from fieldfit.kernels.simd import load, store
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -23,8 +24,8 @@ IntArray = NDArray[np.int32]
 def pair_owner(structure: Any, signed_factor: int) -> int:
     """Variable that receives the message of a pair slot."""
     if signed_factor >= 0:
-        return structure.slot_variables[structure.scope_offsets[signed_factor] + 1]
-    return structure.slot_variables[structure.scope_offsets[~signed_factor]]
+        return load(structure.slot_variables, load(structure.scope_offsets, signed_factor) + 1)
+    return load(structure.slot_variables, load(structure.scope_offsets, ~signed_factor))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -32,8 +33,8 @@ def variable_changes(structure: Any, plan: Any, changes: Any) -> FloatArray:
     """Largest change of a message into each variable in the last sweep over ``plan``."""
     largest = np.zeros(len(structure.cardinalities))
     for position in range(len(plan.pair_factor)):
-        owner = pair_owner(structure, plan.pair_factor[position])
-        largest[owner] = max(largest[owner], changes.pair[position])
+        owner = pair_owner(structure, load(plan.pair_factor, position))
+        store(largest, owner, max(load(largest, owner), load(changes.pair, position)))
     for position in range(len(plan.slots)):
         owner = structure.slot_variables[plan.slots[position]]
         largest[owner] = max(largest[owner], changes.slot[position])
@@ -82,19 +83,19 @@ def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
     for level in range(n_levels):
         begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
         for position in range(begin, end):
-            factor = plan.pair_factor[position]
+            factor = load(plan.pair_factor, position)
             owner = pair_owner(structure, factor)
             is_kept = active[owner]
             if not is_kept and (
-                (position > begin and plan.pair_factor[position - 1] == ~factor)
-                or (position + 1 < end and plan.pair_factor[position + 1] == ~factor)
+                (position > begin and load(plan.pair_factor, position - 1) == ~factor)
+                or (position + 1 < end and load(plan.pair_factor, position + 1) == ~factor)
             ):
                 is_kept = active[pair_owner(structure, ~factor)]
                 refreshed[owner] |= is_kept
             if is_kept:
-                kept.pair_target[n_pairs] = plan.pair_target[position]
-                kept.pair_source[n_pairs] = plan.pair_source[position]
-                kept.pair_factor[n_pairs] = plan.pair_factor[position]
+                store(kept.pair_target, n_pairs, load(plan.pair_target, position))
+                store(kept.pair_source, n_pairs, load(plan.pair_source, position))
+                store(kept.pair_factor, n_pairs, factor)
                 n_pairs += 1
         for position in range(plan.slot_offsets[level], plan.slot_offsets[level + 1]):
             if active[structure.slot_variables[plan.slots[position]]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import NO_WEIGHT
 from fieldfit.kernels.factor_messages import next_row
-from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, fast_log, load, store
 
 FloatArray = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def normalise(values: FloatArray, begin: int, end: int, target: FloatArray, offs
     """``target = exp(values) / sum`` over one range; returns the logarithm of the sum."""
     top = NO_WEIGHT
     for z in range(begin, end):
-        top = max(top, values[z])
+        top = max(top, load(values, z))
     if top == NO_WEIGHT:  # a contradiction, reported elsewhere
         for z in range(end - begin):
             target[offset + z] = 0.0
@@ -62,7 +62,7 @@ def normalise(values: FloatArray, begin: int, end: int, target: FloatArray, offs
     inverse = 1.0 / total
     for z in range(end - begin):
         store(target, offset + z, load(target, offset + z) * inverse)
-    return top + np.log(total)
+    return top + fast_log(total)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
@@ -71,21 +71,24 @@ def unary_beliefs(
 ) -> None:
     """Beliefs of all variables and ``log z_i``; normalises ``state.log_belief`` on the way."""
     for i in range(len(structure.cardinalities)):
-        begin, end = structure.unary_offsets[i], structure.unary_offsets[i + 1]
-        inverse = 1.0 / model.variable_total[i]
-        for y in range(end - begin):
-            value = model.unary[begin + y]
-            for position in range(
-                structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
-            ):
-                slot = structure.variable_slots[position]
-                value += state.message[structure.message_offsets[slot] + y]
-            state.log_belief[begin + y] = value * inverse
+        begin, end = load(structure.unary_offsets, i), load(structure.unary_offsets, i + 1)
+        inverse = 1.0 / load(model.variable_total, i)
+        for z in range(begin, end):
+            store(state.log_belief, z, load(model.unary, z))
+        for position in range(
+            load(structure.variable_slot_offsets, i), load(structure.variable_slot_offsets, i + 1)
+        ):
+            source = load(structure.message_offsets, load(structure.variable_slots, position))
+            for y in range(end - begin):
+                value = load(state.log_belief, begin + y) + load(state.message, source + y)
+                store(state.log_belief, begin + y, value)
+        for z in range(begin, end):
+            store(state.log_belief, z, load(state.log_belief, z) * inverse)
         log_sum = normalise(state.log_belief, begin, end, beliefs, begin)
-        log_normalizer[i] = log_sum
+        store(log_normalizer, i, log_sum)
         if log_sum > NO_WEIGHT:
             for z in range(begin, end):
-                state.log_belief[z] -= log_sum
+                store(state.log_belief, z, load(state.log_belief, z) - log_sum)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
