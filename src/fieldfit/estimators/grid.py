@@ -75,7 +75,7 @@ class GridCRF(ConditionalEstimator):
     >>> Y = np.repeat(rng.integers(0, 2, size=(6, 8, 1)), 8, axis=2)   # stripes
     >>> X = Y + rng.normal(size=Y.shape)
     >>> crf = GridCRF(objective="trw", l2=0.1).fit(X[:4], Y[:4])
-    >>> crf.score(X[4:], Y[4:]) > np.mean((X[4:] > 0.5) == Y[4:])
+    >>> bool(crf.score(X[4:], Y[4:]) > np.mean((X[4:] > 0.5) == Y[4:]))
     True
     """
 
