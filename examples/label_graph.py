@@ -19,7 +19,7 @@ def network(rng, n_people=60):
     edges = np.unique(np.sort(pairs, axis=1), axis=0)
     labels = np.minimum((places[:, 0] * 3).astype(int), 2)
     features = np.eye(3)[labels] + rng.normal(size=(n_people, 3))
-    closeness = np.exp(-10 * distances[edges[:, 0], edges[:, 1]])[:, None]
+    closeness = np.exp(-3 * distances[edges[:, 0], edges[:, 1]])[:, None]
     return (features, edges, closeness), labels
 
 

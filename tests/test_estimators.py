@@ -240,6 +240,41 @@ def test_threads_change_nothing_to_the_last_bit(kind, objective):
     )
 
 
+def test_linear_algebra_keeps_its_threads_but_for_the_fit():
+    info = pytest.importorskip("threadpoolctl").threadpool_info
+    before = [library["num_threads"] for library in info()]
+    seen = []
+
+    class Looking(ff.Likelihood):
+        def evaluate(self, batch, potentials, labels, init=None):
+            seen.extend(
+                library["num_threads"] for library in info() if library["user_api"] == "blas"
+            )
+            return super().evaluate(batch, potentials, labels, init)
+
+    ff.GridCRF(Looking(), l2=0.1).fit(*images())
+    assert set(seen) == {1}
+    assert [library["num_threads"] for library in info()] == before
+
+
+def test_other_labels_with_an_old_state_are_other_labels():
+    graph = ff.FactorGraph.grid(2, 3, 2)
+    rng = np.random.default_rng(0)
+    batch = ff.Batch.of([graph])
+    potentials = ff.Potentials.from_flat(graph, rng.normal(size=12), rng.normal(size=28))
+    objective = ff.Likelihood(ff.SumProduct(tol=1e-10))
+    state = objective.evaluate(batch, potentials, np.zeros(6, dtype=np.int32)).state
+    for other in (np.ones(6), np.array([1, 0, -1, 0, -1, 1])):
+        labels = other.astype(np.int32)
+        fresh = objective.evaluate(batch, potentials, labels)
+        again = objective.evaluate(batch, potentials, labels, state)
+        np.testing.assert_allclose(again.values, fresh.values, atol=1e-8)
+        np.testing.assert_allclose(
+            again.gradient.factor_values, fresh.gradient.factor_values, atol=1e-8
+        )
+        state = again.state
+
+
 def test_groups_are_even_and_complete():
     rng = np.random.default_rng(0)
     for count, size in product((1, 2, 7, 90, 1000), (10, 3_000, 2_000_000)):

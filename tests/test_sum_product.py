@@ -423,6 +423,32 @@ def test_read_only_potentials_are_welcome(grid):
     )
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("entropy", ENTROPIES[:3], ids=lambda entropy: entropy.name)
+def test_messages_to_observed_variables_are_left_out_without_loss(grid, entropy, schedule):
+    """Evidence as hard zeros of the unary potentials sends every message, and gives the same."""
+    graph, potentials = grid
+    observed = np.random.default_rng(1).integers(-1, 3, graph.n_variables)
+    unary = potentials.unary_values.copy()
+    for i in np.flatnonzero(observed >= 0):
+        others = np.arange(3) != observed[i]
+        unary[graph.unary_offsets[i] : graph.unary_offsets[i + 1]][others] = -np.inf
+    clamped = ff.Potentials.from_flat(graph, unary, potentials.factor_values)
+    solver = ff.SumProduct(entropy, schedule=schedule, tol=1e-10)
+    first, second = solver.run(graph, potentials, observed=observed), solver.run(graph, clamped)
+    assert first.converged
+    assert_close(first.log_partition, second.log_partition, atol=1e-9)
+    assert_same_beliefs(first.beliefs, second.beliefs, atol=1e-8)
+
+
+def test_evidence_against_hard_zeros_is_still_noticed():
+    graph = ff.FactorGraph.chain(3, 2)
+    table = np.array([[0.0, 0.0], [0.0, -np.inf]])
+    potentials = ff.Potentials(graph, factors=[table, table])
+    with pytest.raises(ff.ZeroWeightError):
+        ff.SumProduct().run(graph, potentials, observed=np.array([1, 1, -1]))
+
+
 # -- batches ------------------------------------------------------------------------------
 
 

@@ -11,13 +11,10 @@ was seen there, which is the first method.
 
 from __future__ import annotations
 
-import signal
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +25,7 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.estimators.grid import GridCRF
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.reproduce._compilation import compile_elsewhere
 
 __all__ = [
     "METHODS",
@@ -208,20 +206,9 @@ def study_levels(digits: NoisyDigits, levels: Sequence[float]) -> Iterator[Level
 def warm_up() -> None:
     """Compile every kernel that the demo uses (about a second if they are in the disk cache).
 
-    Numba compiles one function at a time in a process, so a second process compiles what two
-    methods need beyond the others, and leaves it in the disk cache.  It is not waited for:
-    whatever it has not done, this process does when it gets there.
+    A second process compiles what two methods need beyond the others.
     """
-    # spawned, not forked: a fork would inherit locks of threads that it does not have;
-    # an interrupt from the keyboard goes to both processes, and one of them has to report it
-    pool = ProcessPoolExecutor(
-        max_workers=1,
-        mp_context=get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_DFL),
-    )
-    pool.submit(_compile_the_rest)
-    pool.shutdown(wait=False)
+    compile_elsewhere(_compile_the_rest)
     digits = NoisyDigits.load(1, 1, noise=0.5, seed=0)
     for method in sorted(METHODS, key=lambda method: method.objective in COMPILED_ELSEWHERE):
         learn(method, digits)
