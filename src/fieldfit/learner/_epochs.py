@@ -107,7 +107,7 @@ class Epochs(Method):
                 is_whole = False
                 continue
             self._epoch_gradient += assessment.gradient
-            is_idle &= not assessment.gradient.any()
+            is_idle &= not (assessment.value or assessment.gradient.any())
             if value is not None:
                 value = None if assessment.value is None else value + float(assessment.value)
             self._move(assessment.gradient)
