@@ -91,6 +91,14 @@ SUM_PRODUCT = (
 )
 
 INFERENCES = (
+    Algorithm(
+        "DoubleLoop",
+        ff.DoubleLoop(tol=1e-11, max_rounds=20_000, max_iter=20_000),
+        "acyclic",
+        None,
+        "acyclic",
+        entropy=ff.Bethe(),
+    ),
     Algorithm("BruteForce", ff.BruteForce(), "everywhere", None, "everywhere"),
     Algorithm("Exact", ff.Exact(), "everywhere", None, "everywhere"),
     *SUM_PRODUCT,

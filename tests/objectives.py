@@ -16,6 +16,7 @@ from problems import PROBLEMS
 from reference import objectives as twin
 
 import fieldfit as ff
+from fieldfit.objective.camel import Camel
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -99,6 +100,8 @@ OBJECTIVES = (
     Entry("tree blocks", PseudoLikelihood("tree", max_missing=20)),
     Entry("piecewise", Piecewise(), twin.piecewise, above=True),
     Entry("piecewise, shared", Piecewise("shared"), twin.shared_piecewise, above=True),
+    Entry("CAMEL(0)", Camel("camel0", tol=1e-12), everywhere=False, above=True),
+    Entry("CCCP CAMEL", Camel("cccp", tol=1e-11), everywhere=False),
     Entry("moment matching", MomentMatching(), everywhere=False, above=True),
     _hinge("perceptron", Perceptron(ff.ExactMap()), 0.0),
     _hinge("max-margin", MaxMargin(ff.ExactMap()), 1.0),

@@ -404,7 +404,7 @@ def test_a_hidden_contradiction_is_refused_or_claims_nothing_false(algorithm, pr
         result = algorithm.run(problem)
     except ZeroWeightError:
         return
-    assert algorithm in SUM_PRODUCT
+    assert algorithm.entropy is not None
     assert_no_nan(result)
     assert_distributions(result.beliefs)
     assert result.bound in ("upper", None)

@@ -204,6 +204,18 @@ def test_owlqn_against_proximal_gradient(l1, l2):
     assert l1 < 1 or (expected == 0).any()
 
 
+@pytest.mark.parametrize("l2", [0.0, 0.5])
+def test_owlqn_with_a_penalty_for_each_weight(l2):
+    problem = Logistic(n_examples=300, n_weights=25, seed=1)
+    l1 = np.where(np.arange(25) % 3 == 0, 0.0, 10.0)
+    fit = LBFGS(tol=1e-10).minimize(problem, np.zeros(25), penalty=Penalty(l2=l2, l1=l1))
+    expected = proximal_gradient(problem, l1, l2)
+    assert fit.converged, fit.status
+    np.testing.assert_allclose(fit.weights, expected, atol=1e-6)
+    assert (fit.weights[l1 == 0.0] != 0.0).all()
+    assert (fit.weights[l1 > 0.0] == 0.0).any()
+
+
 def test_owlqn_from_another_orthant():
     problem = Logistic(seed=2)
     start = 5.0 * np.random.default_rng(0).normal(size=problem.n_weights)

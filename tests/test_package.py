@@ -92,8 +92,9 @@ LAYERS = {
     "inference": {"kernels", "core", "inference"},
     "oracle": {"kernels", "core", "inference", "oracle"},
     "io": {"kernels", "core", "io"},
+    "features": {"features"},
     "objective": {"kernels", "core", "inference", "oracle", "objective"},
-    "learner": {"kernels", "core", "io", "objective", "learner"},
+    "learner": {"kernels", "core", "inference", "io", "objective", "learner"},
     "estimators": {
         *("kernels", "core", "inference", "oracle", "io", "objective", "learner"),
         *("estimators", "metrics", "plot"),

@@ -25,6 +25,7 @@ from fieldfit.errors import (
 from fieldfit.inference.auto import infer
 from fieldfit.inference.bounds import log_likelihood_bounds
 from fieldfit.inference.brute_force import BruteForce
+from fieldfit.inference.double_loop import DoubleLoop
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.exact_sampling import sample_exactly
 from fieldfit.inference.gibbs import Gibbs
@@ -49,6 +50,7 @@ from fieldfit.io.samples import read_fasta, read_samples
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Evaluation, Objective
+from fieldfit.objective.camel import Camel
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -107,10 +109,12 @@ __all__ = [
     "Bethe",
     "Block",
     "BruteForce",
+    "Camel",
     "ChainCRF",
     "ConvergenceWarning",
     "Convex",
     "CountingNumbers",
+    "DoubleLoop",
     "Entropy",
     "ErrorBound",
     "Evaluation",

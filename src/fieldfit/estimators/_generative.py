@@ -34,6 +34,7 @@ from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.learner._base import Validation
 from fieldfit.objective._base import Objective
+from fieldfit.objective.camel import Camel
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.moment_matching import MomentMatching
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
@@ -262,8 +263,8 @@ class GenerativeEstimator(FieldEstimator):
     def _problem(self, objective: Objective, samples: Samples) -> GenerativeProblem:
         if isinstance(objective, PseudoLikelihood) and objective.blocks is None:
             return ConditionalsProblem(self._parameters, samples, self.n_jobs)
-        if isinstance(objective, Likelihood):
-            return MomentProblem(self._parameters, samples, objective.inference)
+        if isinstance(objective, (Camel, Likelihood)):
+            return MomentProblem(self._parameters, samples, objective.inference, objective)
         if isinstance(objective, MomentMatching):
             inference = objective.prediction(self._parameters.graph)
             return MomentProblem(self._parameters, samples, inference)

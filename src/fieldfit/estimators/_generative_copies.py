@@ -56,7 +56,7 @@ class CopiesProblem(GenerativeProblem):
         self, parameters: PairwiseParameters, samples: Samples, objective: Objective
     ) -> None:
         super().__init__(parameters, samples)
-        self.objective = objective
+        self.objective: Objective = objective
         self.is_smooth = objective.is_smooth
         graph = parameters.graph
         entries = int(graph.unary_offsets[-1] + graph.table_offsets[-1])

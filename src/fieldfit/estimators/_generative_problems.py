@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit.core.batch import Batch
 from fieldfit.estimators._generative_copies import CopiesProblem, GenerativeProblem, ObservedPart
 from fieldfit.estimators._generative_missing import MissingRows
 from fieldfit.estimators._generative_parameters import IsingParameters, PairwiseParameters
@@ -26,8 +27,9 @@ from fieldfit.kernels.sample_conditionals import (
     count_pairs,
     label_conditionals,
 )
+from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.learner.problem import Assessment, n_threads
-from fieldfit.objective._base import Inference
+from fieldfit.objective._base import Inference, Objective
 
 __all__ = ["ConditionalsProblem", "MomentProblem"]
 
@@ -121,9 +123,15 @@ class MomentProblem(GenerativeProblem):
     """
 
     def __init__(
-        self, parameters: PairwiseParameters, samples: Samples, inference: Inference
+        self,
+        parameters: PairwiseParameters,
+        samples: Samples,
+        inference: Inference,
+        objective: Objective | None = None,
     ) -> None:
         super().__init__(parameters, samples)
+        self.objective = objective
+        self.is_complete = samples.n_complete == samples.n_rows
         self.partition: Partition = make_partition(parameters, inference)
         self._total = float(samples.weights.sum())
         k = parameters.n_labels
@@ -144,6 +152,15 @@ class MomentProblem(GenerativeProblem):
         tables = np.zeros((parameters.n_edges, k, k))
         count_pairs(counted.labels, counted.weights, parameters.edges, unary, tables)
         self.statistics = parameters.table_gradient(unary, tables)
+        self._frequencies = unary.reshape(-1) / self._total
+
+    def linear_model(self) -> LinearModel:
+        """One graph that stands for all samples."""
+        if not self.is_complete:
+            return super().linear_model()
+        batch = Batch.of([self.parameters.graph])
+        part = LinearPart(batch, self.parameters, self._frequencies, np.array([self._total]))
+        return LinearModel([part], self.statistics, self.samples.n_rows)
 
     def assess(self, weights: FloatArray) -> Assessment:
         log_partition, moments = self.partition.evaluate(weights)

@@ -24,11 +24,11 @@ Validation = Callable[[FloatArray], float]
 class Penalty:
     """``l2/2 |w|^2 + l1 |w|_1``; a prior of variance ``1/l2`` and one of scale ``1/l1``.
 
-    ``l2`` may be an array with one value for each weight.
+    Either may be an array with one value for each weight.
     """
 
     l2: float | FloatArray = 0.0
-    l1: float = 0.0
+    l1: float | FloatArray = 0.0
 
 
 @dataclass(frozen=True)

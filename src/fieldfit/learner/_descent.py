@@ -41,7 +41,9 @@ class Descent(Method):
         self.direction = np.empty(n_weights)
         self._scratch = np.empty(n_weights)
         # OWL-QN: the pseudo-gradient, and the signs that weights may have after the step
-        self.has_corners = problem.l1 > 0
+        self.has_corners = problem.has_corners
+        #: Weights without an L1 penalty: nothing holds them in their orthant.
+        self.is_free = np.broadcast_to(problem.l1 == 0.0, n_weights if self.has_corners else 0)
         self.pseudo = np.empty(n_weights) if self.has_corners else self.point.gradient
         self.orthant = np.empty(n_weights if self.has_corners else 0)
         self.gradient_norm = np.inf
@@ -69,6 +71,10 @@ class Descent(Method):
             self._move()
         if self.outcome is None:
             self.outcome = self._judge()
+        return self.row()
+
+    def row(self) -> Row:
+        """Where the descent is."""
         return {
             "objective": self.point.value,
             "gradient_norm": self.gradient_norm,
@@ -114,7 +120,7 @@ class Descent(Method):
         np.multiply(self.direction, step, out=self.trial.weights)
         self.trial.weights += self.point.weights
         np.multiply(self.trial.weights, self.orthant, out=self._scratch)
-        self.trial.weights[self._scratch <= 0.0] = 0.0
+        self.trial.weights[(self._scratch <= 0.0) & ~self.is_free] = 0.0
         self.problem.assess(self.trial)
         np.subtract(self.trial.weights, self.point.weights, out=self._scratch)
         promised = float(np.dot(self.pseudo, self._scratch))
@@ -169,7 +175,7 @@ class Descent(Method):
         if self.has_corners:
             # entries that would go uphill are dropped
             np.multiply(self.direction, pseudo, out=self._scratch)
-            self.direction[self._scratch >= 0.0] = 0.0
+            self.direction[(self._scratch >= 0.0) & ~self.is_free] = 0.0
             np.sign(self.point.weights, out=self.orthant)
             np.sign(pseudo, out=self._scratch)
             np.copyto(self.orthant, -self._scratch, where=self.orthant == 0.0)

@@ -141,7 +141,7 @@ class Epochs(Method):
         rate = self.step_size / np.sqrt(1.0 + self.options.decay * epochs)
         self.set_direction(gradient)
         multiplier = self.update(self._gradient, rate)
-        if self.problem.l1 > 0.0:
+        if self.problem.has_corners:
             shrinking = multiplier * (self.problem.l1 * self.scale / self.n_parts)
             np.abs(self.current, out=self._scratch)
             self._scratch -= shrinking
@@ -190,10 +190,10 @@ class Epochs(Method):
             )
 
     def _gradient_norm(self) -> float:
-        gradient, l1 = self._epoch_gradient, self.problem.l1
+        gradient = self._epoch_gradient
         self.problem.add_gradient(self.current, gradient)
-        if l1 > 0.0:
-            set_pseudo_gradient(self.current, gradient, l1, out=self._scratch)
+        if self.problem.has_corners:
+            set_pseudo_gradient(self.current, gradient, self.problem.l1, out=self._scratch)
             gradient = self._scratch
         return float(np.sqrt(np.dot(gradient, gradient)))
 

@@ -52,8 +52,10 @@ class PenalisedProblem:
 
     def __init__(self, problem: Problem, penalty: Penalty) -> None:
         self.problem = problem
-        self.l2 = _checked_l2(penalty.l2, problem.n_weights)
-        self.l1 = _checked_l1(penalty.l1)
+        self.l2 = _checked("l2", penalty.l2, problem.n_weights)
+        self.l1 = _checked("l1", penalty.l1, problem.n_weights)
+        #: Whether the penalty has corners, so that weights become exactly zero.
+        self.has_corners = bool(np.any(self.l1 > 0.0))
         #: How many examples there are, once it is known; it must not change after that.
         self.n_examples: int | None = None
         self._scratch = np.empty(problem.n_weights)
@@ -82,9 +84,11 @@ class PenalisedProblem:
         """The whole penalty."""
         scaled = np.multiply(weights, self.l2, out=self._scratch)
         smooth = 0.5 * float(np.dot(scaled, weights))
-        if self.l1 == 0.0:
+        if not self.has_corners:
             return smooth
-        return smooth + self.l1 * float(np.abs(weights, out=self._scratch).sum())
+        np.abs(weights, out=self._scratch)
+        self._scratch *= self.l1
+        return smooth + float(self._scratch.sum())
 
     def add_gradient(self, weights: FloatArray, gradient: FloatArray, share: float = 1.0) -> None:
         """Add ``share`` times the gradient of the smooth penalty."""
@@ -105,7 +109,7 @@ class PenalisedProblem:
 
 
 def set_pseudo_gradient(
-    weights: FloatArray, gradient: FloatArray, l1: float, out: FloatArray
+    weights: FloatArray, gradient: FloatArray, l1: FloatArray, out: FloatArray
 ) -> None:
     """The one-sided derivative of ``F + l1 |w|_1`` in the direction of steepest descent.
 
@@ -130,19 +134,13 @@ def checked_start(start: FloatArray, n_weights: int) -> FloatArray:
     return weights
 
 
-def _checked_l2(l2: float | FloatArray, n_weights: int) -> FloatArray:
-    array = np.asarray(l2, dtype=np.float64)
+def _checked(name: str, given: float | FloatArray, n_weights: int) -> FloatArray:
+    array = np.asarray(given, dtype=np.float64)
     if array.shape not in ((), (n_weights,)):
         raise InvalidInputError(
-            f"l2 must be a number or an array of shape ({n_weights},), got shape {array.shape}"
+            f"{name} must be a number or an array of shape ({n_weights},), got shape {array.shape}"
         )
     if not np.all((array >= 0) & np.isfinite(array)):
         bad = float(array[~((array >= 0) & np.isfinite(array))].flat[0])
-        raise InvalidInputError(f"l2 must be finite and at least 0, got {bad}")
+        raise InvalidInputError(f"{name} must be finite and at least 0, got {bad}")
     return array
-
-
-def _checked_l1(l1: float) -> float:
-    if not (np.isfinite(l1) and l1 >= 0):
-        raise InvalidInputError(f"l1 must be finite and at least 0, got {l1!r}")
-    return float(l1)

@@ -47,6 +47,8 @@ class Method(ABC):
 
     outcome: Outcome | None = None
     is_settled: bool = True
+    #: True: ``max_iter`` is far beyond what is to be expected, so no share of it is shown.
+    is_open_ended: bool = False
 
     @abstractmethod
     def begin(self, start: FloatArray) -> None:
@@ -123,7 +125,8 @@ class Run:
         try:
             if saved is None:
                 self.method.begin(start)
-            with _progress_bar(self.verbose, self.options.max_iter, len(self.trace)) as show:
+            expected = None if self.method.is_open_ended else self.options.max_iter
+            with _progress_bar(self.verbose, expected, len(self.trace)) as show:
                 while self.method.outcome is None and len(self.trace) < self.options.max_iter:
                     row = self.method.step()
                     row["seconds"] = time.perf_counter() - begin
@@ -221,7 +224,7 @@ class Run:
 
 
 @contextmanager
-def _progress_bar(verbose: int, max_iter: int, n_done: int) -> Iterator[Any]:
+def _progress_bar(verbose: int, max_iter: int | None, n_done: int) -> Iterator[Any]:
     """A function that shows a row of the trace."""
     if verbose <= 0:
         yield lambda row: None
@@ -234,6 +237,8 @@ def _progress_bar(verbose: int, max_iter: int, n_done: int) -> Iterator[Any]:
             shown = {"|gradient|": f"{row['gradient_norm']:.3g}"}
             if row["objective"] is not None:
                 shown = {"objective": f"{row['objective']:.8g}", **shown}
+            if "stage" in row:
+                shown = {"stage": row["stage"], **shown}
             if "validation" in row:
                 shown["validation"] = f"{row['validation']:.5g}"
             if row["unconverged"] > 0:

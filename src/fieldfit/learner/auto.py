@@ -9,9 +9,11 @@ import numpy as np
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.learner._base import Learner
+from fieldfit.learner.camel import CamelRounds
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.problem import Problem
 from fieldfit.learner.stochastic import SGD, Adam
+from fieldfit.objective.camel import Camel
 
 __all__ = ["LEARNERS", "make_learner"]
 
@@ -20,7 +22,7 @@ LEARNERS = ("lbfgs", "adam", "sgd")
 
 def make_learner(
     learner: str | Learner | None,
-    problem: Problem,
+    problem: Problem | None,
     max_iter: int | None = None,
     tol: float | None = None,
     random_state: Any = None,
@@ -28,6 +30,7 @@ def make_learner(
     """The learner that is meant by a name or ``None``; an object is returned as it is.
 
     ``None`` is `LBFGS` where the problem is smooth and averaged `Adam` where it is not.
+    The objective `Camel` has rounds of its own around L-BFGS wherever labels are complete.
     ``max_iter``, ``tol`` and ``random_state`` complete a name; ``None`` keeps a default.
 
     Examples
@@ -36,12 +39,15 @@ def make_learner(
     Adam(step=None, max_iter=20, tol=1e-05, averaging=True, decay=0.0, random_state=0, \
 patience=10, checkpoint_every=10, beta1=0.9, beta2=0.999)
     """
+    objective = None if problem is None else problem.objective
+    if problem is not None and isinstance(objective, Camel) and problem.is_complete:
+        return CamelRounds(objective, _lbfgs(learner, max_iter, tol))
     if isinstance(learner, Learner):
         return learner
     if learner is None:
-        learner = "lbfgs" if problem.is_smooth else "adam"
+        learner = "lbfgs" if problem is None or problem.is_smooth else "adam"
     if learner == "lbfgs":
-        return replace(LBFGS(), **_given(max_iter=max_iter, tol=tol))
+        return _lbfgs(learner, max_iter, tol)
     if learner in ("adam", "sgd"):
         stochastic = Adam() if learner == "adam" else SGD()
         seed = _seed(random_state)
@@ -49,6 +55,16 @@ patience=10, checkpoint_every=10, beta1=0.9, beta2=0.999)
     raise InvalidInputError(
         f"learner must be None, an object or one of {LEARNERS}, got {learner!r}"
     )
+
+
+def _lbfgs(learner: str | Learner | None, max_iter: int | None, tol: float | None) -> LBFGS:
+    if isinstance(learner, LBFGS):
+        return learner
+    if learner not in (None, "lbfgs"):
+        raise InvalidInputError(
+            f"learner must be None, 'lbfgs' or an LBFGS for the rounds of CAMEL, got {learner!r}"
+        )
+    return replace(LBFGS(), **_given(max_iter=max_iter, tol=tol))
 
 
 def _given(**options: Any) -> dict[str, Any]:

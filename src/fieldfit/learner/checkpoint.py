@@ -88,16 +88,20 @@ def _identity(options: object, problem: Problem, penalty: Penalty) -> dict[str, 
     settings = {
         name: repr(value) for name, value in asdict(options).items() if name not in FREE_OPTIONS
     }
-    l2 = np.asarray(penalty.l2, dtype=np.float64)
     return {
         "learner": type(options).__name__,
         **settings,
         "the number of weights": problem.n_weights,
         "the number of parts": problem.n_parts,
-        "l1": float(penalty.l1),
-        "l2": float(l2) if l2.ndim == 0 else "an array of digest " + _digest(l2),
+        "l1": _number_or_digest(penalty.l1),
+        "l2": _number_or_digest(penalty.l2),
         "the digest of the data": problem.fingerprint(),
     }
+
+
+def _number_or_digest(given: float | NDArray[np.float64]) -> float | str:
+    array = np.asarray(given, dtype=np.float64)
+    return float(array) if array.ndim == 0 else "an array of digest " + _digest(array)
 
 
 def _digest(array: NDArray[Any]) -> str:

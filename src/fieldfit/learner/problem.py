@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.potentials import Potentials
+from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
+from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.objective._base import Objective
 
 __all__ = ["Assessment", "Part", "Problem", "TemplateProblem", "one_blas_thread"]
@@ -54,6 +55,10 @@ class Problem(ABC):
     is_smooth: bool = True
     #: True: the value is proportional to the weights, and zero at zero (a perceptron).
     is_homogeneous: bool = False
+    #: What is summed over the examples, where it is one of the objectives.
+    objective: Objective | None = None
+    #: True if no label is missing, so that `linear_model` exists.
+    is_complete: bool = False
 
     @abstractmethod
     def assess(self, weights: FloatArray) -> Assessment:
@@ -69,6 +74,10 @@ class Problem(ABC):
         Called when a checkpoint is written, so that a run that goes on and a run that is resumed
         from the checkpoint see the same numbers to the last bit.
         """
+
+    def linear_model(self) -> LinearModel:
+        """The data as statistics of log-linear models, if they are complete."""
+        raise InvalidInputError("problem must have complete labels, got missing ones")
 
     def fingerprint(self) -> str:
         """A digest of the data and the objective, or an empty text if there is none.
@@ -99,8 +108,9 @@ class TemplateProblem(Problem):
     ) -> None:
         if len(parts) == 0:
             raise InvalidInputError("parts must hold at least one group of examples, got none")
-        self.objective = objective
+        self.objective: Objective = objective
         self.parts = tuple(parts)
+        self.is_complete = all(bool((part.labels >= 0).all()) for part in parts)
         self.n_weights = parts[0].template.n_weights
         self.n_parts = len(parts)
         self.n_jobs = n_threads(n_jobs)
@@ -143,6 +153,25 @@ class TemplateProblem(Problem):
     def forget(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * self.n_parts
+
+    def linear_model(self) -> LinearModel:
+        """Templates with the indicators of the labels."""
+        if not self.is_complete:
+            return super().linear_model()
+        linear = []
+        statistics = np.zeros(self.n_weights)
+        for part in self.parts:
+            graph = part.batch.graph
+            found = Beliefs.from_labels(graph, part.labels)
+            indicators = Potentials.from_flat(graph, found.unary_values, found.factor_values)
+            linear.append(
+                LinearPart(part.batch, part.template, found.unary_values, part.example_weights)
+            )
+            if part.example_weights is not None:
+                indicators = weighted(part.batch, indicators, part.example_weights)
+            statistics += part.template.gradient(indicators)
+        n_examples = sum(part.batch.n_examples for part in self.parts)
+        return LinearModel(linear, statistics, n_examples, self.n_jobs)
 
     def fingerprint(self) -> str:
         """A digest of the objective's options, graphs, features, labels and example weights."""

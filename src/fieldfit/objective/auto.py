@@ -10,6 +10,7 @@ from fieldfit.inference.exact import Exact
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Objective
+from fieldfit.objective.camel import Camel
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -31,6 +32,9 @@ _TABLE: dict[str, Callable[[], Objective]] = {
     "mean-field": lambda: Likelihood(MeanField()),
     "pseudolikelihood": PseudoLikelihood,
     "piecewise": Piecewise,
+    "camel0": lambda: Camel("camel0"),
+    "camel": lambda: Camel("cccp"),
+    "camel-empirical": lambda: Camel("cccp-empirical"),
     "moment-matching": MomentMatching,
     "perceptron": Perceptron,
     "max-margin": MaxMargin,

@@ -1,0 +1,202 @@
+r"""The dual of the linearised maximum-entropy problem of CAMEL, in one pass over a graph.
+
+Every factor of arity two or more is a log-linear model of its own, as in piecewise training, that
+also sees one vector ``u`` for each of its slots:
+
+    pi_a(y_a) = exp(th_a(y_a) + sum_{i in a} u_ai(y_i)) / Z_a
+    u_ai      = th_i / d_i + bias_ai + delta_ai - mean over b of delta_bi
+
+``delta`` are the multipliers of the constraints that factors agree on their variables; taking away
+their mean over the factors of a variable makes them sum to zero, so that what one factor is given
+another one pays.  The derivative of ``sum_a log Z_a`` by ``delta_ai`` is then how far the margin
+of ``pi_a`` lies from the mean of all margins for ``i``.  A variable without such a factor is a
+model by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fieldfit.kernels.arrays import NO_WEIGHT
+from fieldfit.kernels.factor_messages import next_row
+from fieldfit.kernels.pieces import normalised
+from fieldfit.kernels.simd import SAFE_FASTMATH, load, store
+
+__all__ = ["factor_models", "linearise_slots", "slot_vectors", "variable_models"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int32]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def slot_vectors(
+    structure: Any, unary: FloatArray, bias: FloatArray, delta: FloatArray, out: FloatArray
+) -> None:
+    """``u`` of every slot, laid out like messages; an empty ``bias`` is zero."""
+    for i in range(len(structure.cardinalities)):
+        first, stop = structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
+        if first == stop:
+            continue
+        begin = structure.unary_offsets[i]
+        inverse = 1.0 / (stop - first)
+        for y in range(structure.cardinalities[i]):
+            total = 0.0
+            for k in range(first, stop):
+                total += delta[structure.message_offsets[structure.variable_slots[k]] + y]
+            shared = (unary[begin + y] - total) * inverse
+            for k in range(first, stop):
+                z = structure.message_offsets[structure.variable_slots[k]] + y
+                out[z] = shared + delta[z] + (bias[z] if len(bias) else 0.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def fill_model(
+    structure: Any, tables: FloatArray, vectors: FloatArray, factor: int, digits: IntArray,
+    out: FloatArray,
+) -> None:  # fmt: skip
+    """``th_a`` plus the vectors of its slots, into the table's own place in ``out``."""
+    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+    n_last = structure.cardinalities[structure.slot_variables[last]]
+    tail = structure.message_offsets[last]
+    digits[: last - first] = 0
+    for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
+        shift = 0.0
+        for slot in range(first, last):
+            shift += vectors[structure.message_offsets[slot] + digits[slot - first]]
+        for y in range(n_last):
+            store(out, row + y, load(tables, row + y) + load(vectors, tail + y) + shift)
+        if last - first == 1:  # pairs, without a call
+            digits[0] += 1
+        else:
+            next_row(structure, first, last, digits)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def sum_margins(
+    structure: Any, beliefs: FloatArray, factor: int, digits: IntArray, margins: FloatArray
+) -> None:
+    """Margins of one factor's beliefs, one vector for each of its slots."""
+    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
+    n_last = structure.cardinalities[structure.slot_variables[last]]
+    tail = structure.message_offsets[last]
+    for z in range(structure.message_offsets[first], structure.message_offsets[last + 1]):
+        margins[z] = 0.0
+    digits[: last - first] = 0
+    for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
+        total = 0.0
+        for y in range(n_last):
+            value = load(beliefs, row + y)
+            total += value
+            store(margins, tail + y, load(margins, tail + y) + value)
+        for slot in range(first, last):
+            margins[structure.message_offsets[slot] + digits[slot - first]] += total
+        if last - first == 1:  # pairs, without a call
+            digits[0] += 1
+        else:
+            next_row(structure, first, last, digits)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def factor_models(
+    structure: Any,
+    tables: FloatArray,
+    vectors: FloatArray,
+    beliefs: FloatArray,
+    margins: FloatArray,
+    values: FloatArray,
+) -> int:
+    """``pi_a``, its margins and ``log Z_a`` of all factors; one without weight, or -1.
+
+    Factors of arity one have no beliefs of their own here, and constants only their value.
+    """
+    arity = 1
+    for factor in range(len(values)):
+        arity = max(arity, structure.scope_offsets[factor + 1] - structure.scope_offsets[factor])
+    digits = np.empty(arity, dtype=np.int32)
+    impossible = -1
+    for factor in range(len(values)):
+        n_slots = structure.scope_offsets[factor + 1] - structure.scope_offsets[factor]
+        begin, end = structure.table_offsets[factor], structure.table_offsets[factor + 1]
+        if n_slots == 0:
+            values[factor] = tables[begin]
+            beliefs[begin] = 1.0
+            continue
+        if n_slots == 1:
+            values[factor] = 0.0
+            beliefs[begin:end] = 0.0
+            continue
+        fill_model(structure, tables, vectors, factor, digits, beliefs)
+        # reads an entry before it writes it, so a table may be replaced where it lies
+        values[factor] = normalised(beliefs, begin, end - begin, beliefs, begin)
+        if values[factor] == NO_WEIGHT and impossible < 0:
+            impossible = factor
+        sum_margins(structure, beliefs, factor, digits, margins)
+    return impossible
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def variable_models(
+    structure: Any,
+    unary: FloatArray,
+    margins: FloatArray,
+    beliefs: FloatArray,
+    gaps: FloatArray,
+    values: FloatArray,
+) -> int:
+    """Beliefs of variables: the mean of their margins; ``gaps`` are the margins less that mean.
+
+    A variable without factors is a log-linear model by itself, and adds its ``log Z``.  Returns
+    one without weight, or -1.
+    """
+    impossible = -1
+    for i in range(len(values)):
+        first, stop = structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
+        begin = structure.unary_offsets[i]
+        n_labels = structure.cardinalities[i]
+        values[i] = 0.0
+        if first == stop:
+            values[i] = normalised(unary, begin, n_labels, beliefs, begin)
+            if values[i] == NO_WEIGHT and impossible < 0:
+                impossible = i
+            continue
+        inverse = 1.0 / (stop - first)
+        for y in range(n_labels):
+            total = 0.0
+            for k in range(first, stop):
+                total += margins[structure.message_offsets[structure.variable_slots[k]] + y]
+            mean = total * inverse
+            beliefs[begin + y] = mean
+            for k in range(first, stop):
+                z = structure.message_offsets[structure.variable_slots[k]] + y
+                gaps[z] = margins[z] - mean
+    return impossible
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def linearise_slots(
+    structure: Any, margins: FloatArray, on_both_sides: bool, smallest: float, out: FloatArray
+) -> None:
+    """Slopes of ``- (d_i - 1) H(tau_i)``, shared out over the slots of each variable.
+
+    The factors of a variable stand in a row, and each of the ``d_i - 1`` entropies belongs to two
+    neighbours in it.  It is a function of the first one's margin, which then gets all of its slope,
+    or of the mean of both margins, and each gets half.
+    """
+    out[:] = 0.0
+    for i in range(len(structure.cardinalities)):
+        first, stop = structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
+        for k in range(first, stop - 1):
+            left = structure.message_offsets[structure.variable_slots[k]]
+            right = structure.message_offsets[structure.variable_slots[k + 1]]
+            for y in range(structure.cardinalities[i]):
+                if on_both_sides:
+                    mean = 0.5 * (margins[left + y] + margins[right + y])
+                    half = 0.5 * np.log(max(mean, smallest))
+                    out[left + y] += half
+                    out[right + y] += half
+                else:
+                    out[left + y] += np.log(max(margins[left + y], smallest))

@@ -1,0 +1,323 @@
+"""The concave problem in one round of CAMEL, seen through its dual, in two independent ways.
+
+With slopes ``g`` of the linearised entropies fixed, the maximum over beliefs ``pi`` that agree with
+each other and have the data's moments is the minimum over weights and multipliers of
+
+    sum_m sum_a log Z_a^m(w, delta) - <w, f>              pi_a ∝ exp(w·f_a + delta·h_a + g_a)
+
+where ``h`` marks the slots of a factor and ``<w, f>`` is the score of the data
+(`fieldfit.kernels.camel`).  `JointDual` is this function of ``(w, delta)``: as cheap as piecewise
+training, and one descent solves learning and inference at once.  `WeightDual` minimises over
+``delta`` by message passing first: a function of ``w`` alone, a double loop.  Both have the same
+minimum.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.entropy import Convex
+from fieldfit.core.potentials import Potentials, add_to_single_factors, folded_unary
+from fieldfit.errors import ZeroWeightError
+from fieldfit.inference.double_loop import SMALLEST, log_beliefs
+from fieldfit.inference.sum_product import SumProduct
+from fieldfit.kernels.camel import factor_models, linearise_slots, slot_vectors, variable_models
+from fieldfit.learner.linear import LinearModel, LinearPart
+from fieldfit.learner.problem import Assessment, Problem, one_blas_thread, weighted
+from fieldfit.objective.likelihood import light_start
+
+__all__ = ["Dual", "JointDual", "PieceDual", "Relinearisation", "WeightDual"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Relinearisation:
+    """What moving the linearisation to new beliefs says about the old one.
+
+    ``gap`` is by how much the entropy of the new beliefs exceeds its linear stand-in,
+    ``sum_i (d_i - 1) KL(new_i, old_i)``; if the entropies of variables were left out before, it is
+    their sum.  ``change`` is the distance between a variable's old and new beliefs, as a root mean
+    square over the linearised entropies, and infinite if there were no old ones.
+    """
+
+    gap: float
+    change: float
+
+
+class Dual(Problem):
+    """Abstract base: a dual whose linearisation can be moved.
+
+    The first ``n_shared`` of its weights are those of the model.
+    """
+
+    n_parts = 1
+
+    def __init__(self, model: LinearModel, *, on_both_sides: bool = True) -> None:
+        self.model = model
+        self.n_shared = model.n_weights
+        self.on_both_sides = on_both_sides
+        #: Slopes of the linearised entropies by part; empty arrays are zero.
+        self.slopes: list[FloatArray] = [np.zeros(0) for _ in model.parts]
+        #: Beliefs of the variables at which the slopes were taken; empty if the slopes are.
+        self.centres: list[FloatArray] = [np.zeros(0) for _ in model.parts]
+
+    def linearise_at(self, unary: Sequence[FloatArray]) -> None:
+        """Take the slopes at given beliefs of the variables, part by part."""
+        for index, beliefs in enumerate(unary):
+            self._linearise_at(index, beliefs)
+            self.centres[index] = beliefs
+
+    def relinearise(self, weights: FloatArray) -> Relinearisation:
+        """Take the slopes at the beliefs that belong to ``weights``."""
+        found = self._over_parts(lambda index: self._relinearise(index, weights))
+        gap, squares, count = (float(sum(values)) for values in zip(*found, strict=True))
+        return Relinearisation(gap, float(np.sqrt(squares / count)) if count else 0.0)
+
+    @abstractmethod
+    def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
+        """Slopes of one part at given beliefs."""
+
+    @abstractmethod
+    def _relinearise(self, index: int, weights: FloatArray) -> tuple[float, float, float]:
+        """Slopes of one part; gap, squared distance, and the number of linearised entropies."""
+
+    def _compare(
+        self, index: int, unary: FloatArray, margins: FloatArray
+    ) -> tuple[float, float, float]:
+        """Old slopes and centres of a part against new beliefs, which become the centres.
+
+        ``margins`` are the new beliefs in the layout of the slopes: by slot, or by variable.
+        """
+        part, slopes, old = self.model.parts[index], self.slopes[index], self.centres[index]
+        graph, given = part.batch.graph, part.weight_of_examples()
+        counts = np.maximum(graph.degrees - 1, 0)
+        factors = np.repeat(counts, graph.cardinalities) * np.repeat(given, _unary_sizes(part))
+        gap = float(factors @ (unary * log_beliefs(unary)))
+        if len(slopes):
+            sizes = _unary_sizes(part) if len(slopes) == len(unary) else _message_sizes(part)
+            gap -= float((margins * slopes) @ np.repeat(given, sizes))
+        count = float(part.batch.sum_variables(counts.astype(np.float64)) @ given)
+        squares = float(factors @ (unary - old) ** 2) if len(old) else np.inf
+        self.centres[index] = unary.copy()
+        return gap, squares if count else 0.0, count
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        return self.assess(weights)
+
+    def _over_parts(self, run: Callable[[int], Any]) -> list[Any]:
+        """Results of all parts in their order; in threads if asked."""
+        parts = range(len(self.model.parts))
+        with one_blas_thread():
+            if self.model.n_jobs == 1 or len(parts) == 1:
+                return [run(part) for part in parts]
+            with ThreadPoolExecutor(min(self.model.n_jobs, len(parts))) as pool:
+                return list(pool.map(run, parts))
+
+
+class JointDual(Dual):
+    """Over ``(w, delta)``; ``delta`` has the layout of messages, part after part."""
+
+    def __init__(self, model: LinearModel, *, on_both_sides: bool = True) -> None:
+        super().__init__(model, on_both_sides=on_both_sides)
+        sizes = [int(part.batch.graph.message_offsets[-1]) for part in model.parts]
+        self.offsets = self.n_shared + np.cumsum([0, *sizes])
+        self.n_weights = int(self.offsets[-1])
+        self._gradient = np.zeros(self.n_weights)
+
+    def assess(self, weights: FloatArray) -> Assessment:
+        """Value and gradient in one pass over the tables."""
+        shared = np.ascontiguousarray(weights[: self.n_shared])
+        gradient = self._gradient
+
+        def run(index: int) -> tuple[float, FloatArray]:
+            part = self.model.parts[index]
+            place = slice(self.offsets[index], self.offsets[index + 1])
+            models = _evaluate(part, shared, weights[place], self.slopes[index], gradient[place])
+            graph = part.batch.graph
+            beliefs = Potentials.from_flat(graph, models.unary, models.factors)
+            given = part.example_weights
+            if given is not None:
+                beliefs = weighted(part.batch, beliefs, given)
+                gradient[place] *= np.repeat(given, _message_sizes(part))
+                return float(given @ models.values), part.mapping.gradient(beliefs)
+            return float(models.values.sum()), part.mapping.gradient(beliefs)
+
+        value = -float(shared @ self.model.statistics)
+        gradient[: self.n_shared] = -self.model.statistics
+        for more, moments in self._over_parts(run):
+            value += more
+            gradient[: self.n_shared] += moments
+        return Assessment(value, gradient, 0, self.model.n_examples)
+
+    def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
+        graph = self.model.parts[index].batch.graph
+        self.slopes[index] = self._slopes(graph, _spread(graph, beliefs))
+
+    def _relinearise(self, index: int, weights: FloatArray) -> tuple[float, float, float]:
+        part = self.model.parts[index]
+        place = slice(self.offsets[index], self.offsets[index + 1])
+        shared = np.ascontiguousarray(weights[: self.n_shared])
+        rest = np.empty(self.offsets[index + 1] - self.offsets[index])
+        models = _evaluate(part, shared, weights[place], self.slopes[index], rest)
+        found = self._compare(index, models.unary, models.margins)
+        self.slopes[index] = self._slopes(part.batch.graph, models.margins)
+        return found
+
+    def _slopes(self, graph: Any, margins: FloatArray) -> FloatArray:
+        slopes = np.empty(len(margins))
+        linearise_slots(graph.structure, margins, self.on_both_sides, SMALLEST, slopes)
+        return slopes
+
+
+class PieceDual(Problem):
+    """A joint dual whose factors need not agree (``delta = 0``): piecewise training."""
+
+    n_parts = 1
+
+    def __init__(self, joint: JointDual) -> None:
+        self._joint = joint
+        self.n_weights = joint.n_shared
+        self._weights = np.zeros(joint.n_weights)
+
+    def assess(self, weights: FloatArray) -> Assessment:
+        self._weights[: self.n_weights] = weights
+        found = self._joint.assess(self._weights)
+        return Assessment(found.value, found.gradient[: self.n_weights], 0, found.n_examples)
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        return self.assess(weights)
+
+
+class WeightDual(Dual):
+    """Over ``w``, the multipliers minimised by message passing with a concave entropy."""
+
+    def __init__(
+        self, model: LinearModel, *, on_both_sides: bool = True, tol: float = 1e-6
+    ) -> None:
+        super().__init__(model, on_both_sides=on_both_sides)
+        self.n_weights = self.n_shared
+        self.inference = SumProduct(entropy=Convex(unary=0.0), tol=tol)
+        self._states: list[Any] = [None] * len(model.parts)
+
+    def assess(self, weights: FloatArray) -> Assessment:
+        def run(index: int) -> tuple[float, FloatArray, int]:
+            part = self.model.parts[index]
+            result = self._infer(index, weights)
+            graph, beliefs = part.batch.graph, result.beliefs
+            vector = Potentials.from_flat(graph, beliefs.unary_values, beliefs.factor_values)
+            values = result.log_partitions
+            assert values is not None
+            assert result.converged_examples is not None
+            if part.example_weights is not None:
+                vector = weighted(part.batch, vector, part.example_weights)
+                values = values * part.example_weights
+            n_unconverged = int((~result.converged_examples).sum())
+            return float(values.sum()), part.mapping.gradient(vector), n_unconverged
+
+        value, gradient, n_unconverged = -float(weights @ self.model.statistics), None, 0
+        for more, moments, count in self._over_parts(run):
+            value += more
+            gradient = moments if gradient is None else gradient + moments
+            n_unconverged += count
+        assert gradient is not None
+        gradient = gradient - self.model.statistics
+        return Assessment(value, gradient, n_unconverged, self.model.n_examples)
+
+    def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
+        graph = self.model.parts[index].batch.graph
+        self.slopes[index] = _entropy_counts(graph) * log_beliefs(beliefs)
+
+    def _relinearise(self, index: int, weights: FloatArray) -> tuple[float, float, float]:
+        unary = self._infer(index, weights).beliefs.unary_values
+        found = self._compare(index, unary, unary)
+        self._linearise_at(index, unary)
+        return found
+
+    def _infer(self, index: int, weights: FloatArray) -> Any:
+        part = self.model.parts[index]
+        potentials = part.mapping.potentials(weights)
+        if len(self.slopes[index]):
+            potentials = Potentials.from_flat(
+                potentials.graph,
+                potentials.unary_values + self.slopes[index],
+                potentials.factor_values,
+            )
+        result = self.inference.run_batch(part.batch, potentials, init=self._states[index])
+        self._states[index] = light_start(result)
+        return result
+
+    def forget(self) -> None:
+        """Drop the messages of the last evaluation."""
+        self._states = [None] * len(self.model.parts)
+
+
+# -- one part -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Models:
+    """Beliefs of the local models of a part, their margins, and the values of its examples."""
+
+    unary: FloatArray
+    factors: FloatArray
+    margins: FloatArray
+    values: FloatArray
+
+
+def _evaluate(
+    part: LinearPart, weights: FloatArray, delta: FloatArray, slopes: FloatArray, gaps: FloatArray
+) -> _Models:
+    """All local models; ``gaps`` receives the derivative by ``delta``."""
+    graph = part.batch.graph
+    potentials = part.mapping.potentials(weights)
+    unary = np.require(folded_unary(potentials), np.float64, ["C"])
+    tables = np.require(potentials.factor_values, np.float64, ["C"])
+    n_messages = int(graph.message_offsets[-1])
+    vectors, margins = np.zeros(n_messages), np.zeros(n_messages)
+    slot_vectors(graph.structure, unary, slopes, np.ascontiguousarray(delta), vectors)
+    beliefs, by_factor = np.empty(len(tables)), np.empty(graph.n_factors)
+    own, by_variable = np.empty(len(unary)), np.empty(graph.n_variables)
+    gaps[:] = 0.0
+    bad = factor_models(graph.structure, tables, vectors, beliefs, margins, by_factor)
+    worse = variable_models(graph.structure, unary, margins, own, gaps, by_variable)
+    if bad >= 0 or worse >= 0:
+        where = f"factor {bad}" if bad >= 0 else f"variable {worse}"
+        raise ZeroWeightError(f"all labellings of {where} of a union graph have zero weight")
+    add_to_single_factors(graph, own, beliefs)
+    values = part.batch.sum_variables(by_variable) + part.batch.sum_factors(by_factor)
+    return _Models(own, beliefs, margins, values)
+
+
+def _entropy_counts(graph: Any) -> FloatArray:
+    """``d_i - 1`` for every unary entry; 0 for variables without a factor."""
+    return np.repeat(np.maximum(graph.degrees - 1, 0), graph.cardinalities).astype(np.float64)
+
+
+def _spread(graph: Any, unary: FloatArray) -> FloatArray:
+    """A vector of each variable at each of its slots."""
+    sizes = np.diff(graph.message_offsets)
+    within = np.arange(int(graph.message_offsets[-1])) - np.repeat(
+        graph.message_offsets[:-1].astype(np.int64), sizes
+    )
+    starts = graph.unary_offsets[graph.slot_variables].astype(np.int64)
+    spread: FloatArray = unary[np.repeat(starts, sizes) + within]
+    return spread
+
+
+def _unary_sizes(part: LinearPart) -> NDArray[Any]:
+    graph = part.batch.graph
+    return np.diff(graph.unary_offsets[part.batch.variable_offsets])
+
+
+def _message_sizes(part: LinearPart) -> NDArray[Any]:
+    graph = part.batch.graph
+    slots = graph.scope_offsets[part.batch.factor_offsets]
+    return np.diff(graph.message_offsets[slots])
