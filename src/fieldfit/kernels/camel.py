@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import NO_WEIGHT
 from fieldfit.kernels.factor_messages import next_row
-from fieldfit.kernels.pieces import normalised
-from fieldfit.kernels.simd import SAFE_FASTMATH, load, store
+from fieldfit.kernels.pieces import largest, normalised
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
 
 __all__ = ["factor_models", "linearise_slots", "slot_vectors", "variable_models"]
 
@@ -32,7 +32,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
 def slot_vectors(
     structure: Any, unary: FloatArray, bias: FloatArray, delta: FloatArray, out: FloatArray
 ) -> None:
@@ -41,16 +41,62 @@ def slot_vectors(
         first, stop = structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
         if first == stop:
             continue
-        begin = structure.unary_offsets[i]
+        begin, n_labels = structure.unary_offsets[i], structure.cardinalities[i]
         inverse = 1.0 / (stop - first)
-        for y in range(structure.cardinalities[i]):
-            total = 0.0
-            for k in range(first, stop):
-                total += delta[structure.message_offsets[structure.variable_slots[k]] + y]
-            shared = (unary[begin + y] - total) * inverse
-            for k in range(first, stop):
-                z = structure.message_offsets[structure.variable_slots[k]] + y
-                out[z] = shared + delta[z] + (bias[z] if len(bias) else 0.0)
+        # the place of the first slot holds the sum until its own turn, the last, comes
+        total = structure.message_offsets[structure.variable_slots[first]]
+        for y in range(n_labels):
+            store(out, total + y, load(unary, begin + y))
+        for k in range(first, stop):
+            place = structure.message_offsets[structure.variable_slots[k]]
+            for y in range(n_labels):
+                store(out, total + y, load(out, total + y) - load(delta, place + y))
+        for k in range(stop - 1, first - 1, -1):
+            place = structure.message_offsets[structure.variable_slots[k]]
+            for y in range(n_labels):
+                store(out, place + y, load(out, total + y) * inverse + load(delta, place + y))
+    if len(bias):
+        for z in range(len(out)):
+            store(out, z, load(out, z) + load(bias, z))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def pair_model(
+    labels: Any, tables: FloatArray, vectors: FloatArray, begin: int, left: int, right: int,
+    beliefs: FloatArray, margins: FloatArray,
+) -> float:  # fmt: skip
+    """Beliefs, margins and ``log Z`` of one pairwise factor with ``len(labels)`` labels each."""
+    n_labels = len(labels)
+    size = n_labels * n_labels
+    for x in range(n_labels):
+        shift = load(vectors, left + x)
+        row = begin + x * n_labels
+        for y in range(n_labels):
+            store(beliefs, row + y, load(tables, row + y) + load(vectors, right + y) + shift)
+    top = largest(beliefs, begin, size)
+    if top == NO_WEIGHT:
+        return NO_WEIGHT
+    for z in range(size):
+        store(beliefs, begin + z, fast_exp(load(beliefs, begin + z) - top))
+    for y in range(n_labels):
+        store(margins, right + y, 0.0)
+    total = 0.0
+    for x in range(n_labels):
+        row = begin + x * n_labels
+        own = 0.0
+        for y in range(n_labels):
+            value = load(beliefs, row + y)
+            own += value
+            store(margins, right + y, load(margins, right + y) + value)
+        store(margins, left + x, own)
+        total += own
+    inverse = 1.0 / total
+    for z in range(size):
+        store(beliefs, begin + z, load(beliefs, begin + z) * inverse)
+    for y in range(n_labels):
+        store(margins, left + y, load(margins, left + y) * inverse)
+        store(margins, right + y, load(margins, right + y) * inverse)
+    return top + np.log(total)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
@@ -102,6 +148,7 @@ def sum_margins(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def factor_models(
+    labels: Any,
     structure: Any,
     tables: FloatArray,
     vectors: FloatArray,
@@ -111,8 +158,10 @@ def factor_models(
 ) -> int:
     """``pi_a``, its margins and ``log Z_a`` of all factors; one without weight, or -1.
 
-    Factors of arity one have no beliefs of their own here, and constants only their value.
+    Factors of arity one have no beliefs of their own here, and constants only their value.  The
+    length of the tuple ``labels`` is the number of labels that pairs are compiled for.
     """
+    n_labels = len(labels)
     arity = 1
     for factor in range(len(values)):
         arity = max(arity, structure.scope_offsets[factor + 1] - structure.scope_offsets[factor])
@@ -129,6 +178,18 @@ def factor_models(
             values[factor] = 0.0
             beliefs[begin:end] = 0.0
             continue
+        first = structure.scope_offsets[factor]
+        is_pair = n_slots == 2
+        for slot in range(first, first + n_slots):
+            is_pair &= structure.cardinalities[structure.slot_variables[slot]] == n_labels
+        if is_pair:
+            left, right = structure.message_offsets[first], structure.message_offsets[first + 1]
+            values[factor] = pair_model(
+                labels, tables, vectors, begin, left, right, beliefs, margins
+            )
+            if values[factor] == NO_WEIGHT and impossible < 0:
+                impossible = factor
+            continue
         fill_model(structure, tables, vectors, factor, digits, beliefs)
         # reads an entry before it writes it, so a table may be replaced where it lies
         values[factor] = normalised(beliefs, begin, end - begin, beliefs, begin)
@@ -138,7 +199,7 @@ def factor_models(
     return impossible
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
 def variable_models(
     structure: Any,
     unary: FloatArray,
@@ -165,14 +226,17 @@ def variable_models(
             continue
         inverse = 1.0 / (stop - first)
         for y in range(n_labels):
-            total = 0.0
-            for k in range(first, stop):
-                total += margins[structure.message_offsets[structure.variable_slots[k]] + y]
-            mean = total * inverse
-            beliefs[begin + y] = mean
-            for k in range(first, stop):
-                z = structure.message_offsets[structure.variable_slots[k]] + y
-                gaps[z] = margins[z] - mean
+            store(beliefs, begin + y, 0.0)
+        for k in range(first, stop):
+            place = structure.message_offsets[structure.variable_slots[k]]
+            for y in range(n_labels):
+                store(beliefs, begin + y, load(beliefs, begin + y) + load(margins, place + y))
+        for y in range(n_labels):
+            store(beliefs, begin + y, load(beliefs, begin + y) * inverse)
+        for k in range(first, stop):
+            place = structure.message_offsets[structure.variable_slots[k]]
+            for y in range(n_labels):
+                store(gaps, place + y, load(margins, place + y) - load(beliefs, begin + y))
     return impossible
 
 

@@ -27,6 +27,7 @@ from fieldfit.core.entropy import Convex
 from fieldfit.core.potentials import Potentials, add_to_single_factors, folded_unary
 from fieldfit.errors import ZeroWeightError
 from fieldfit.inference.double_loop import SMALLEST, log_beliefs
+from fieldfit.inference.schedule import common_labels
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.kernels.camel import factor_models, linearise_slots, slot_vectors, variable_models
 from fieldfit.learner.linear import LinearModel, LinearPart
@@ -286,7 +287,8 @@ def _evaluate(
     beliefs, by_factor = np.empty(len(tables)), np.empty(graph.n_factors)
     own, by_variable = np.empty(len(unary)), np.empty(graph.n_variables)
     gaps[:] = 0.0
-    bad = factor_models(graph.structure, tables, vectors, beliefs, margins, by_factor)
+    labels = common_labels(graph)
+    bad = factor_models(labels, graph.structure, tables, vectors, beliefs, margins, by_factor)
     worse = variable_models(graph.structure, unary, margins, own, gaps, by_variable)
     if bad >= 0 or worse >= 0:
         where = f"factor {bad}" if bad >= 0 else f"variable {worse}"
