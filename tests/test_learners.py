@@ -15,7 +15,7 @@ from fieldfit.learner._pairs import Pairs
 from fieldfit.learner._penalised import set_pseudo_gradient
 from fieldfit.learner.auto import make_learner
 from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import Assessment
+from fieldfit.learner.problem import Assessment, Problem
 from fieldfit.learner.stochastic import SGD, Adam
 
 # -- smooth functions ---------------------------------------------------------------------
@@ -303,6 +303,37 @@ def test_points_that_are_not_finite_are_avoided():
         np.testing.assert_allclose(fit.weights, 1.0 - 1e-3 / 3.0, atol=accuracy)
         assert all(row["objective"] is None or np.isfinite(row["objective"]) for row in fit.trace)
     assert np.isnan(seen).any()
+
+
+class Sticking(Problem):
+    """A parabola whose inference, once away from the start, keeps to a worse fixed point."""
+
+    n_weights, n_parts = 2, 1
+
+    def __init__(self, height):
+        self.height, self.first = height, None
+
+    def assess(self, weights):
+        away = weights - [1.0, 2.0]
+        self.first = weights.copy() if self.first is None else self.first
+        extra = 0.0 if np.array_equal(weights, self.first) else self.height
+        return Assessment(0.5 * float(away @ away) + extra, away, 0, 1)
+
+    def assess_part(self, weights, part):
+        return self.assess(weights)
+
+    def forget(self):
+        self.first = None
+
+
+def test_values_of_another_branch_lead_to_a_fresh_start():
+    fit = LBFGS(tol=1e-8).minimize(Sticking(100.0), np.array([5.0, -7.0]))
+    assert fit.converged, fit.status
+    assert fit.trace[-1]["restarts"] >= 1
+    assert "started afresh" in fit.status
+    np.testing.assert_allclose(fit.weights, [1.0, 2.0], atol=1e-6)
+    smooth = LBFGS(tol=1e-8).minimize(Sticking(0.0), np.array([5.0, -7.0]))
+    assert "restarts" not in smooth.trace[-1]
 
 
 @pytest.mark.parametrize("l1", [0.0, 0.1])

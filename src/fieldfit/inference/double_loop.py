@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Convex
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.core.potentials import Potentials, require_graph
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._message_run import Progress
@@ -106,6 +106,9 @@ class DoubleLoop:
         The first round linearises at ``init``, or leaves the entropies of variables out.
         """
         graph = batch.graph
+        require_graph(graph, potentials)
+        if init is not None and not init.beliefs.graph.has_structure_of(graph):
+            raise InvalidInputError("init must be a result on a graph of this structure")
         inner = SumProduct(
             entropy=Convex(unary=0.0), tol=self.tol, max_iter=self.max_iter, n_jobs=self.n_jobs
         )

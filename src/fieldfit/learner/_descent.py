@@ -38,6 +38,8 @@ class Descent(Method):
         self.trial = Point(n_weights)
         self.pairs = Pairs(history, n_weights)
         self.recent: list[float] = []
+        #: How often the point was evaluated afresh, and whether it was since the last step.
+        self.n_restarts, self.has_restarted = 0, False
         self.direction = np.empty(n_weights)
         self._scratch = np.empty(n_weights)
         # OWL-QN: the pseudo-gradient, and the signs that weights may have after the step
@@ -79,6 +81,7 @@ class Descent(Method):
             "objective": self.point.value,
             "gradient_norm": self.gradient_norm,
             "unconverged": self.point.unconverged_share,
+            **({"restarts": self.n_restarts} if self.n_restarts else {}),
         }
 
     def _search(self) -> Search:
@@ -95,10 +98,31 @@ class Descent(Method):
                 search = self._search_along(slope, step)
                 if search.is_good:
                     return search
-            if self.pairs.count == 0:
+            if self.pairs.count > 0:
+                self.pairs.clear()
+            elif self.has_restarted or promise <= NOISE * abs(self.point.value):
                 self.outcome = self._blocked(promise)
                 return Search(0.0, False)
-            self.pairs.clear()
+            else:
+                self._restart()
+
+    def _restart(self) -> None:
+        """Evaluate the point afresh, without what is left of earlier evaluations.
+
+        An inference with several fixed points that is started from its last messages gives values
+        of one branch at the point and of another one at the trial points, and no step seems to
+        help.  Until a step has succeeded, all evaluations start afresh and belong together again.
+        """
+        self.has_restarted = True
+        self.n_restarts += 1
+        self._assess(self.point)
+        self.recent = [self.point.value]
+        self._set_gradient()
+
+    def _assess(self, point: Point) -> None:
+        if self.has_restarted:
+            self.problem.problem.forget()
+        self.problem.assess(point)
 
     def _search_along(self, slope: float, step: float) -> Search:
         if self.has_corners:
@@ -110,7 +134,7 @@ class Descent(Method):
         """Value and slope after a step."""
         np.multiply(self.direction, step, out=self.trial.weights)
         self.trial.weights += self.point.weights
-        self.problem.assess(self.trial)
+        self._assess(self.trial)
         if not self.trial.is_finite:
             return np.inf, np.nan
         return self.trial.value, float(np.dot(self.trial.gradient, self.direction))
@@ -121,7 +145,7 @@ class Descent(Method):
         self.trial.weights += self.point.weights
         np.multiply(self.trial.weights, self.orthant, out=self._scratch)
         self.trial.weights[(self._scratch <= 0.0) & ~self.is_free] = 0.0
-        self.problem.assess(self.trial)
+        self._assess(self.trial)
         np.subtract(self.trial.weights, self.point.weights, out=self._scratch)
         promised = float(np.dot(self.pseudo, self._scratch))
         return (self.trial.value if self.trial.is_finite else np.inf), promised
@@ -129,6 +153,7 @@ class Descent(Method):
     def _move(self) -> None:
         """Take the trial point, and remember the way there."""
         self.is_settled = False
+        self.has_restarted = False
         np.subtract(self.trial.weights, self.point.weights, out=self.direction)
         np.subtract(self.trial.gradient, self.point.gradient, out=self._scratch)
         self.pairs.add(self.direction, self._scratch)
@@ -224,6 +249,7 @@ class Descent(Method):
             "newest": self.pairs.newest,
             "scale": self.pairs.scale,
             "recent": self.recent,
+            "restarts": [self.n_restarts, self.has_restarted],
         }
         return State(arrays, numbers)
 
@@ -241,4 +267,5 @@ class Descent(Method):
         self.point.n_unconverged = numbers["n_unconverged"]
         self.point.n_examples = self.problem.n_examples = numbers["n_examples"]
         self.recent = list(numbers["recent"])
+        self.n_restarts, self.has_restarted = numbers["restarts"]
         self._set_gradient()

@@ -213,6 +213,12 @@ class Run:
                 f"; the weights are those of iteration {self.best_iter}, which have the best "
                 f"validation score, {self.best_score:.6g}"
             )
+        restarts = self.trace[-1].get("restarts", 0) if self.trace else 0
+        if restarts:
+            status += (
+                f"; inference was started afresh {restarts} time{'s' if restarts > 1 else ''}, "
+                "because it had moved to another fixed point"
+            )
         share = self.trace[-1]["unconverged"] if self.trace else 0.0
         if share > 0:
             status += (

@@ -30,6 +30,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Convex
 from fieldfit.core.graph import FactorGraph
@@ -54,9 +56,10 @@ class Camel(Objective):
     variant
         ``"camel0"``, ``"cccp"`` or ``"cccp-empirical"``, see above.
     solver
-        How a round is solved.  ``"joint"``: one descent over weights and the multipliers that make
-        factors agree; a step costs about as much as one of piecewise training.
-        ``"double-loop"``: a descent over the weights with message passing inside.
+        How a round is solved.  ``"double-loop"``: a descent over the weights, with message passing
+        inside that makes factors agree.  ``"joint"``: one descent over weights and the multipliers
+        that make factors agree; a step costs about as much as one of piecewise training, but there
+        are as many multipliers as there are beliefs, and many more steps.
     sides
         Which beliefs a linearised entropy is a function of, where two factors meet in a variable:
         those of ``"both"``, half and half, or of ``"one"``.  They agree in the end, so the answer
@@ -89,7 +92,7 @@ class Camel(Objective):
 
     name: ClassVar[str] = "camel"
     variant: Literal["camel0", "cccp", "cccp-empirical"] = "cccp"
-    solver: Literal["joint", "double-loop"] = "joint"
+    solver: Literal["joint", "double-loop"] = "double-loop"
     sides: Literal["both", "one"] = "both"
     start: Literal["piecewise", "given"] = "piecewise"
     smoothing: float = 0.1
@@ -115,7 +118,8 @@ class Camel(Objective):
         for name in ("round_tol", "tol"):
             if not getattr(self, name) > 0.0:
                 raise InvalidInputError(f"{name} must be positive, got {getattr(self, name)!r}")
-        if not (isinstance(self.max_rounds, int) and self.max_rounds >= 1):
+        is_integer = isinstance(self.max_rounds, (int, np.integer))
+        if not is_integer or isinstance(self.max_rounds, bool) or self.max_rounds < 1:
             raise InvalidInputError(
                 f"max_rounds must be an integer of at least 1, got {self.max_rounds!r}"
             )
