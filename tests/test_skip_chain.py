@@ -5,7 +5,12 @@ import pytest
 from sklearn.base import clone
 
 import fieldfit as ff
-from fieldfit.estimators._skip_links import checked_links, equal_values
+from fieldfit.estimators._skip_links import (
+    checked_breaks,
+    checked_links,
+    equal_values,
+    marked_tokens,
+)
 
 RNG = np.random.default_rng(5)
 WORDS = ["Ann", "Bob", "saw", "met", "the", "dog"]
@@ -40,9 +45,17 @@ def test_equal_values_are_linked_pair_by_pair_and_in_a_row_when_many():
 
 
 def test_links_are_sorted_unique_and_leave_neighbours_to_the_chain():
-    given = [(4, 0), (0, 4), (1, 2), (3, 1)]
-    assert checked_links(0, given, 5).tolist() == [[0, 4], [1, 3]]
-    assert checked_links(0, [], 5).shape == (0, 2)
+    given = [(4, 0), (0, 4), (1, 2), (3, 1), (3, 4), (2, 2)]
+    whole = np.zeros(0, dtype=int)
+    assert checked_links(0, given, 5, whole).tolist() == [[0, 4], [1, 3]]
+    assert checked_links(0, given, 5, np.array([2])).tolist() == [[0, 4], [1, 2], [1, 3]]
+    assert checked_links(0, [], 5, whole).shape == (0, 2)
+
+
+def test_breaks_are_positions_inside_the_sequence():
+    assert checked_breaks(0, [3, 0, 3, 1], 4).tolist() == [1, 3]
+    assert checked_breaks(0, [], 0).shape == (0,)
+    assert marked_tokens(0, [{"s": True}, {}, {"s": "x"}, {"s": False}], "s") == [0, 2]
 
 
 def test_without_links_it_is_a_chain(data):
@@ -58,7 +71,12 @@ def test_without_links_it_is_a_chain(data):
     np.testing.assert_allclose(named.weights_[: len(plain.weights_)], plain.weights_, atol=1e-5)
 
 
-def brute_force_log_likelihood(crf, x, y, links):
+def every_third(x):
+    """Where the chains of a sequence are cut."""
+    return range(3, len(x), 3)
+
+
+def brute_force_log_likelihood(crf, x, y, joints):
     """Enumerate all labellings of one sequence with weights read from the blocks."""
     blocks = crf.weight_blocks_
     layout = crf._layout
@@ -80,21 +98,32 @@ def brute_force_log_likelihood(crf, x, y, links):
     skip.T[np.triu_indices(n_labels)] = blocks["skip"]
     labels = np.indices((n_labels,) * len(x)).reshape(len(x), -1).T
     scores = unary[np.arange(len(x)), labels].sum(axis=1)
-    scores += sum(transition[labels[:, t], labels[:, t + 1]] for t in range(len(x) - 1))
-    scores += sum(skip[labels[:, s], labels[:, t]] for s, t in links)
+    for t in range(1, len(x)):
+        if t not in joints.breaks:
+            scores += transition[labels[:, t - 1], labels[:, t]]
+    if "start" in blocks:
+        starts = [0, *joints.breaks]
+        scores += blocks["start"][labels[:, starts]].sum(axis=1)
+        ends = [*(joints.breaks - 1), len(x) - 1]
+        scores += blocks["end"][labels[:, ends]].sum(axis=1)
+    scores += sum(skip[labels[:, s], labels[:, t]] for s, t in joints.links)
     true = [list(crf.classes_).index(name) for name in y]
     row = int(np.flatnonzero((labels == true).all(axis=1))[0])
     return scores[row] - np.logaddexp.reduce(scores)
 
 
-def test_the_exact_objective_is_the_likelihood_of_enumeration(data):
+@pytest.mark.parametrize("boundary", [False, True])
+@pytest.mark.parametrize("breaks", [None, every_third])
+def test_the_exact_objective_is_the_likelihood_of_enumeration(data, breaks, boundary):
     X, Y = data
-    crf = ff.SkipChainCRF("likelihood", skip_edges="name", l2=0.3).fit(X, Y)
+    crf = ff.SkipChainCRF(
+        "likelihood", skip_edges="name", breaks=breaks, boundary_weights=boundary, l2=0.3
+    ).fit(X, Y)
     assert crf.converged_
     plain = crf._sequences(X)
     total = sum(
-        brute_force_log_likelihood(crf, x, y, links)
-        for x, y, links in zip(plain, Y, crf._links(X), strict=True)
+        brute_force_log_likelihood(crf, x, y, joints)
+        for x, y, joints in zip(plain, Y, crf._joints(X), strict=True)
     )
     expected = -total + 0.15 * crf.weights_ @ crf.weights_
     assert crf.trace_[-1]["objective"] == pytest.approx(expected, rel=1e-9)
@@ -134,12 +163,58 @@ def test_threads_do_not_change_the_weights(data):
 def test_given_edges_equal_named_ones(data):
     X, Y = data
     named = ff.SkipChainCRF("trw", skip_edges="name").fit(X, Y)
-    pairs = [
-        (tokens, links) for tokens, links in zip(named._sequences(X), named._links(X), strict=True)
-    ]
+    joints = named._joints(X)
+    pairs = [(x, joint.links) for x, joint in zip(named._sequences(X), joints, strict=True)]
     given = ff.SkipChainCRF("trw").fit(pairs, Y)
     assert np.array_equal(given.weights_, named.weights_)
     assert [p.tolist() for p in given.predict(pairs)] == [p.tolist() for p in named.predict(X)]
+
+
+def test_breaks_by_name_function_and_triple_are_the_same(data):
+    X, Y = data
+    marked = [[dict(token) for token in x] for x in X]
+    for x in marked:
+        for t in every_third(x):
+            x[t]["begins"] = True
+    named = ff.SkipChainCRF("trw", skip_edges="name", breaks="begins").fit(marked, Y)
+    by_function = ff.SkipChainCRF("trw", skip_edges="name", breaks=every_third).fit(X, Y)
+    joints = by_function._joints(X)
+    triples = [(x, *joint) for x, joint in zip(by_function._sequences(X), joints, strict=True)]
+    given = ff.SkipChainCRF("trw").fit(triples, Y)
+    assert np.array_equal(named.weights_, by_function.weights_)
+    assert np.array_equal(named.weights_, given.weights_)
+    assert not np.array_equal(
+        named.weights_, ff.SkipChainCRF("trw", skip_edges="name").fit(X, Y).weights_
+    )
+    for a, b in zip(named.predict_marginals(marked), given.predict_marginals(triples), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_sentences_of_a_document_are_chains_without_links(data):
+    """Cut at all sentence ends and without links, documents are what their sentences are."""
+    X, Y = data
+    single = ff.ChainCRF(l2=0.5, tol=1e-8).fit(X, Y)
+    documents, labels = [], []
+    for first in range(0, len(X), 3):
+        lengths = [len(x) for x in X[first : first + 3]]
+        tokens = [token for x in X[first : first + 3] for token in x]
+        documents.append((tokens, [], np.cumsum(lengths)[:-1]))
+        labels.append([label for y in Y[first : first + 3] for label in y])
+    joint = ff.SkipChainCRF("likelihood", l2=0.5, tol=1e-8).fit(documents, labels)
+    np.testing.assert_allclose(joint.weights_[: len(single.weights_)], single.weights_, atol=1e-5)
+    np.testing.assert_allclose(
+        np.concatenate(joint.predict_marginals(documents)),
+        np.concatenate(single.predict_marginals(X)),
+        atol=1e-5,
+    )
+
+
+def test_a_transition_across_a_break_is_none():
+    X = [([{"w": "a"}, {"w": "b"}, {"w": "c"}], [], [2])]
+    crf = ff.SkipChainCRF("trw").fit(X, [["A", "B", "C"]])
+    assert crf.weight_blocks_["transition"].shape == (1,)
+    whole = ff.SkipChainCRF("trw").fit([X[0][:2]], [["A", "B", "C"]])
+    assert whole.weight_blocks_["transition"].shape == (2,)
 
 
 def test_map_decoding_and_missing_labels(data):
@@ -158,6 +233,8 @@ def test_files_keep_predictions_and_refuse_functions(data, tmp_path):
         assert np.array_equal(a, b)
     with pytest.raises(ff.InvalidInputError, match="function cannot be written"):
         ff.SkipChainCRF(skip_edges=lambda x: []).fit(X, Y).save(tmp_path / "other")
+    with pytest.raises(ff.InvalidInputError, match=r"breaks .* function cannot be written"):
+        ff.SkipChainCRF(skip_edges="name", breaks=every_third).fit(X, Y).save(tmp_path / "other")
 
 
 def test_scikit_learn_clones_it():
@@ -173,10 +250,30 @@ def test_scikit_learn_clones_it():
         (lambda x: [0, 1], [{"w": "a"}, {"w": "b"}], ["X[0]", "pairs"]),
         ("name", [["w=a"], ["w=b"]], ["X[0][0]", "dictionary"]),
         (3, [{"w": "a"}], ["skip_edges", "3"]),
+        (None, ([{"w": "a"}, {}], [], [2]), ["X[0]", "breaks", "0..1", "2"]),
+        (None, ([{"w": "a"}, {}], [], [0.5]), ["X[0]", "breaks", "positions", "float"]),
+        (None, ([{"w": "a"}], [], [], []), ["X[0]", "triple"]),
     ],
 )
-def test_bad_links_are_refused_in_one_sentence(skip_edges, x, words):
+def test_bad_joints_are_refused_in_one_sentence(skip_edges, x, words):
+    length = len(x[0]) if isinstance(x, tuple) else len(x)
     with pytest.raises(ff.InvalidInputError) as caught:
-        ff.SkipChainCRF(skip_edges=skip_edges).fit([x], [["a", "b"][: len(x)]])
+        ff.SkipChainCRF(skip_edges=skip_edges).fit([x], [["a", "b"][:length]])
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "x", "words"),
+    [
+        (3, ([{"w": "a"}], []), ["breaks must be the name", "3"]),
+        ("s", ([{"w": "a"}], [], [0]), ["X[0]", "pair"]),
+        ("s", ([["w=a"], ["w"]], []), ["X[0][0]", "dictionary", "breaks", "'s'"]),
+        (lambda x: [[0]], ([{"w": "a"}, {}], []), ["X[0]", "breaks", "shape (1, 1)"]),
+    ],
+)
+def test_bad_breaks_are_refused_in_one_sentence(breaks, x, words):
+    with pytest.raises(ff.InvalidInputError) as caught:
+        ff.SkipChainCRF(breaks=breaks).fit([x], [["a", "b"][: len(x[0])]])
     for word in words:
         assert word in str(caught.value)

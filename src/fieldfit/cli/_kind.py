@@ -35,7 +35,7 @@ __all__ = [
 #: ``--help`` imports nothing; a test compares the lists.
 CONDITIONAL_OBJECTIVES = (
     "likelihood", "bethe", "trw", "convex", "mean-field", "pseudolikelihood", "piecewise",
-    "perceptron", "max-margin",
+    "camel0", "camel", "camel-empirical", "perceptron", "max-margin",
 )  # fmt: skip
 
 

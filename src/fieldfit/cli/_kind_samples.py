@@ -21,7 +21,7 @@ class _SampleKind(Kind):
 
     objectives = (
         "pseudolikelihood", "likelihood", "bethe", "trw", "convex", "mean-field",
-        "moment-matching", "piecewise",
+        "moment-matching", "piecewise", "camel0", "camel", "camel-empirical",
     )  # fmt: skip
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:

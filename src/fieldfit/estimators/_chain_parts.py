@@ -207,13 +207,17 @@ def _groups(
 
 def _blocks(tokens: EncodedTokens, batch: Batch, begin: int, end: int) -> list[Block]:
     layout, graph = tokens.layout, batch.graph
-    tables = graph.table_offsets[:-1][graph.factor_types == CHAIN].astype(np.int64)
+    chain = np.flatnonzero(graph.factor_types == CHAIN)
+    tables = graph.table_offsets[:-1][chain].astype(np.int64)
     blocks: list[Block] = [
         StateBlock.of(tokens, begin, end),
         Block("transition", "factors", tables, layout.transitions.reshape(-1)),
     ]
     if layout.boundary:
-        starts, ends = batch.variable_offsets[:-1], batch.variable_offsets[1:] - 1
+        # not those of the batch: a sequence may be cut into several chains
+        firsts = graph.slot_variables[graph.scope_offsets[chain]]
+        starts = np.setdiff1d(np.arange(graph.n_variables), firsts + 1)
+        ends = np.setdiff1d(np.arange(graph.n_variables), firsts)
         blocks.append(Block.unary(graph, variables=starts, name="start"))
         blocks.append(Block.unary(graph, variables=ends, name="end"))
     return blocks

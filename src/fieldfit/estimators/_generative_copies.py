@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,6 +40,16 @@ class GenerativeProblem(Problem):
 
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
         return self.assess(weights)
+
+    def fingerprint(self) -> str:
+        """A digest of the objective, the samples, their weights, and the map from weights."""
+        digest = sha256(f"{type(self).__name__} {self.objective!r}".encode())
+        # the map is linear: potentials of other parameters differ where all weights are one
+        seen = self.parameters.potentials(np.ones(self.n_weights))
+        arrays = [self.parameters.edges, self.samples.labels, self.samples.weights]
+        for array in [*arrays, seen.unary_values, seen.factor_values]:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     @abstractmethod
     def scores(self, weights: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -262,12 +263,16 @@ class ChainCRF(FieldEstimator):
             raise InvalidInputError(f"X must be a list of sequences, got {type(X).__name__}")
         return X
 
+    def _chain_offsets(self, X: Sequences, features: TokenFeatures) -> NDArray[np.int64]:
+        """Where chains begin and end: with the sequences, but subclasses may cut these."""
+        return features.sequence_offsets
+
     def _encode_training(self, X: Sequences, labels: LabelArray) -> EncodedTokens:
         """Number the attributes, decide on the weights, and encode."""
         features, dense = self._read_training(self._sequences(X))
         all_states = self.all_possible_states
         self._layout = build_layout(
-            features,
+            replace(features, sequence_offsets=self._chain_offsets(X, features)),
             labels,
             len(self.classes_),
             all_possible_states=dense if all_states is None else bool(all_states),

@@ -3,7 +3,9 @@
     p(y | x) ∝ exp(sum_t w(y_t)·x_t + sum_t V(y_t, y_{t+1}) + sum_{(s, t) linked} U(y_s, y_t))
 
 Linked tokens are, say, occurrences of one name in a document: what is clear in one place helps in
-the other.  The graph has cycles, so learning takes a surrogate such as ``"trw"`` or ``"bethe"``.
+the other.  The chain may be cut, so that sentences of one document are chains of their own and
+only skip edges run between them.  The graph has cycles, so learning takes a surrogate such as
+``"trw"``, ``"bethe"`` or ``"camel"``.
 Reference: Sutton and McCallum, "Collective segmentation and labeling of distant entities in
 information extraction", ICML workshop on statistical relational learning (2004).
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,9 +24,16 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.template import Block, Tying, tie_entries
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._base import FloatArray
+from fieldfit.estimators._chain_features import TokenFeatures
 from fieldfit.estimators._chain_parts import chain_parts
 from fieldfit.estimators._chain_tokens import EncodedTokens
-from fieldfit.estimators._skip_links import checked_links, equal_values, without_key
+from fieldfit.estimators._skip_links import (
+    checked_breaks,
+    checked_links,
+    equal_values,
+    marked_tokens,
+    without_keys,
+)
 from fieldfit.estimators.chain import ChainCRF
 from fieldfit.learner.problem import Part, Problem, TemplateProblem
 from fieldfit.objective._base import Objective
@@ -33,17 +42,25 @@ from fieldfit.oracle.max_product import MaxProduct
 __all__ = ["SkipChainCRF"]
 
 LabelArray = NDArray[np.int32]
-SkipEdges = str | Callable[[Any], ArrayLike] | None
+#: The name of a feature, a function of a sequence, or nothing: given with the sequences.
+Joining = str | Callable[[Any], ArrayLike] | None
 
 #: Factor types of the graphs.
 CHAIN, SKIP = 0, 1
 
 
+class Joints(NamedTuple):
+    """Skip edges ``(E, 2)`` of one sequence, and where a new chain begins in it."""
+
+    links: NDArray[np.int64]
+    breaks: NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class LinkedTokens(EncodedTokens):
-    """Tokens with the skip edges of each sequence, ``(E, 2)`` positions within it."""
+    """Tokens, and how those of each sequence are joined."""
 
-    links: tuple[NDArray[np.int64], ...] = ()
+    joints: tuple[Joints, ...] = ()
 
 
 class SkipChainCRF(ChainCRF):
@@ -57,10 +74,16 @@ class SkipChainCRF(ChainCRF):
         Which tokens are linked.  A name of a feature: tokens of a sequence whose feature
         dictionaries have the same value under it (leave the key out where nothing should be
         linked; it is not used as a feature itself).  A function from one sequence to pairs of
-        positions.  ``None``: every sequence is given as a pair ``(tokens, edges)``.
+        positions.  ``None``: every sequence is given as a pair ``(tokens, edges)``, or as
+        ``(tokens, edges, breaks)``.
     max_links
         Most tokens in one group of equal values that are linked pair by pair; larger groups are
         linked in a row, each to the next.
+    breaks
+        Where the chain of a sequence is cut: before these tokens.  A name of a feature: before
+        every token whose dictionary has it (it is not used as a feature itself).  A function from
+        one sequence to positions.  ``None``: nowhere, but for the ``breaks`` in a sequence that is
+        given as ``(tokens, edges, breaks)``.
     skip_table
         ``"symmetric"``, ``"full"``, ``"potts"`` or ``"potts-labels"``.
     l2, l1, learner, max_iter, tol, fit_intercept, all_possible_states, all_possible_transitions
@@ -75,6 +98,13 @@ class SkipChainCRF(ChainCRF):
     ['skip', 'state', 'transition']
     >>> [labels.tolist() for labels in crf.predict(X)]
     [['PER', 'O', 'PER']]
+
+    Two sentences of one document; position 2 begins the second of them:
+
+    >>> X = [([{"w": "Ann"}, {"w": "ran"}, {"w": "Ann"}, {"w": "sat"}], [(0, 2)], [2])]
+    >>> crf = SkipChainCRF(l2=0.1).fit(X, [["PER", "O", "PER", "O"]])
+    >>> len(crf.weight_blocks_["transition"])  # only from PER to O: none from O to PER
+    1
     """
 
     kind: ClassVar[str] = "skip-chain"
@@ -83,8 +113,9 @@ class SkipChainCRF(ChainCRF):
         self,
         objective: str | Objective = "trw",
         *,
-        skip_edges: SkipEdges = None,
+        skip_edges: Joining = None,
         max_links: int = 10,
+        breaks: Joining = None,
         skip_table: Tying = "symmetric",
         l2: float = 1.0,
         l1: float = 0.0,
@@ -122,66 +153,84 @@ class SkipChainCRF(ChainCRF):
         )
         self.skip_edges = skip_edges
         self.max_links = max_links
+        self.breaks = breaks
         self.skip_table = skip_table
 
     # -- from sequences to tokens with links --------------------------------------------------
 
     def _check_options(self) -> None:
         super()._check_options()
-        is_known = self.skip_edges is None or isinstance(self.skip_edges, str)
-        if not (is_known or callable(self.skip_edges)):
-            raise InvalidInputError(
-                "skip_edges must be the name of a feature, a function of a sequence, or None, "
-                f"got {self.skip_edges!r}"
-            )
+        for option in ("skip_edges", "breaks"):
+            value = getattr(self, option)
+            if not (value is None or isinstance(value, str) or callable(value)):
+                raise InvalidInputError(
+                    f"{option} must be the name of a feature, a function of a sequence, or None, "
+                    f"got {value!r}"
+                )
         if self.max_links < 2:
             raise InvalidInputError(f"max_links must be at least 2, got {self.max_links!r}")
 
     def save(self, path: Any) -> None:
-        """Write the fitted model to one file; a function in ``skip_edges`` cannot be written."""
-        if callable(self.skip_edges):
-            raise InvalidInputError(
-                "save: skip_edges must be the name of a feature or None, because a function cannot "
-                "be written to a model file"
-            )
+        """Write the fitted model to one file; functions among the options cannot be written."""
+        for option in ("skip_edges", "breaks"):
+            if callable(getattr(self, option)):
+                raise InvalidInputError(
+                    f"save: {option} must be the name of a feature or None, because a function "
+                    "cannot be written to a model file"
+                )
         super().save(path)
 
     def _sequences(self, X: Sequence[Any]) -> Sequence[Any]:
-        """The sequences themselves, without what only says which tokens are linked."""
-        if isinstance(self.skip_edges, str):
-            return [without_key(x, self.skip_edges) for x in X]
-        if self.skip_edges is not None:
-            return X
-        for index, x in enumerate(X):
-            if not (isinstance(x, tuple) and len(x) == 2):
-                raise InvalidInputError(
-                    f"X[{index}] must be a pair (tokens, edges), because skip_edges is None"
-                )
-        return [x[0] for x in X]
+        """The sequences themselves, without what only says how tokens are joined."""
+        if self.skip_edges is None:
+            X = [self._unpacked(index, x)[0] for index, x in enumerate(X)]
+        keys = {key for key in (self.skip_edges, self.breaks) if isinstance(key, str)}
+        return [without_keys(x, keys) for x in X] if keys else X
 
-    def _links(self, X: Sequence[Any]) -> tuple[NDArray[np.int64], ...]:
-        """Skip edges of every sequence."""
-        links = []
+    def _unpacked(self, index: int, x: Any) -> tuple[Any, Any, Any]:
+        """Tokens, skip edges and breaks of a sequence that comes with its edges."""
+        if isinstance(x, tuple) and len(x) == 2:
+            return (*x, ())
+        if isinstance(x, tuple) and len(x) == 3 and self.breaks is None:
+            return x
+        expected = "a pair (tokens, edges)"
+        if self.breaks is None:
+            expected += " or a triple (tokens, edges, breaks)"
+        raise InvalidInputError(f"X[{index}] must be {expected}, because skip_edges is None")
+
+    def _joints(self, X: Sequence[Any]) -> tuple[Joints, ...]:
+        """Skip edges and breaks of every sequence."""
+        joints = []
         for index, x in enumerate(X):
-            if self.skip_edges is None:
-                tokens, given = x
-            elif isinstance(self.skip_edges, str):
-                tokens, given = x, equal_values(index, x, self.skip_edges, self.max_links)
-            else:
-                tokens, given = x, self.skip_edges(x)
+            named = self.skip_edges is not None
+            tokens, given, breaks = (x, (), ()) if named else self._unpacked(index, x)
+            if isinstance(self.skip_edges, str):
+                given = equal_values(index, tokens, self.skip_edges, self.max_links)
+            elif self.skip_edges is not None:
+                given = self.skip_edges(tokens)
+            if isinstance(self.breaks, str):
+                breaks = marked_tokens(index, tokens, self.breaks)
+            elif self.breaks is not None:
+                breaks = self.breaks(tokens)
             length = tokens.shape[0] if hasattr(tokens, "shape") else len(tokens)
-            links.append(checked_links(index, given, length))
-        return tuple(links)
+            cuts = checked_breaks(index, breaks, length)
+            joints.append(Joints(checked_links(index, given, length, cuts), cuts))
+        return tuple(joints)
+
+    def _chain_offsets(self, X: Sequence[Any], features: TokenFeatures) -> NDArray[np.int64]:
+        starts = features.sequence_offsets
+        cuts = [joint.breaks + start for joint, start in zip(self._joints(X), starts, strict=False)]
+        return np.sort(np.concatenate([starts, *cuts]))
 
     def _encode_training(self, X: Sequence[Any], labels: LabelArray) -> EncodedTokens:
         tokens = super()._encode_training(X, labels)
         n_labels = self._layout.n_labels
         _, shape = tie_entries((n_labels, n_labels), self.skip_table)
         self._block_shapes = {**self._block_shapes, "skip": shape}
-        return _linked(tokens, self._links(X))
+        return _joined(tokens, self._joints(X))
 
     def _encode(self, X: Sequence[Any]) -> EncodedTokens:
-        return _linked(super()._encode(X), self._links(X))
+        return _joined(super()._encode(X), self._joints(X))
 
     # -- learning and prediction on graphs with cycles ------------------------------------------
 
@@ -194,8 +243,8 @@ class SkipChainCRF(ChainCRF):
         assert isinstance(tokens, LinkedTokens)
         n_labels = tokens.layout.n_labels
         graphs = [
-            _skip_chain(int(length), links, n_labels)
-            for length, links in zip(np.diff(tokens.sequence_offsets), tokens.links, strict=True)
+            _skip_chain(int(length), joints, n_labels)
+            for length, joints in zip(np.diff(tokens.sequence_offsets), tokens.joints, strict=True)
         ]
 
         def skip_block(batch: Batch) -> list[Block]:
@@ -240,17 +289,18 @@ class SkipChainCRF(ChainCRF):
         return np.concatenate(found)
 
 
-def _linked(tokens: EncodedTokens, links: tuple[NDArray[np.int64], ...]) -> LinkedTokens:
+def _joined(tokens: EncodedTokens, joints: tuple[Joints, ...]) -> LinkedTokens:
     return LinkedTokens(
-        tokens.layout, tokens.states, tokens.entries, tokens.sequence_offsets, links
+        tokens.layout, tokens.states, tokens.entries, tokens.sequence_offsets, joints
     )
 
 
-def _skip_chain(length: int, links: NDArray[np.int64], n_labels: int) -> FactorGraph:
-    """A chain of type 0 and its skip edges of type 1."""
-    chain = np.stack([np.arange(max(length - 1, 0)), np.arange(1, max(length, 1))], axis=1)
-    edges = np.concatenate([chain, links])
-    types = np.repeat([CHAIN, SKIP], [len(chain), len(links)])
+def _skip_chain(length: int, joints: Joints, n_labels: int) -> FactorGraph:
+    """A chain of type 0, without its edges at the breaks, and skip edges of type 1."""
+    seconds = np.setdiff1d(np.arange(1, max(length, 1)), joints.breaks, assume_unique=True)
+    chain = np.stack([seconds - 1, seconds], axis=1)
+    edges = np.concatenate([chain, joints.links])
+    types = np.repeat([CHAIN, SKIP], [len(chain), len(joints.links)])
     return FactorGraph.from_flat(
         np.full(length, n_labels), edges.reshape(-1), np.full(len(edges), 2), types
     )

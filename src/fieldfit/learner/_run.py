@@ -71,6 +71,9 @@ class Method(ABC):
     def restore(self, state: State) -> None:
         """Take over what `state` gave."""
 
+    def forget(self) -> None:  # noqa: B027  (most methods evaluate nothing but the problem)
+        """Drop what evaluations of its own keep (see `Problem.forget`)."""
+
 
 class Options(Protocol):
     """What `Run` needs of a learner's options."""
@@ -179,6 +182,7 @@ class Run:
         self._checkpoint.write(State(arrays, numbers))
         self._written = now
         self.problem.forget()
+        self.method.forget()
 
     def _restore(self, saved: State) -> None:
         numbers = saved.numbers

@@ -122,16 +122,21 @@ class Rounds(Method):
     # -- stages ---------------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
+        self.is_settled = False
         if self.objective.start == "piecewise":
             self.descent = self._new_descent()
             self.descent.begin(start)
         else:
             self._begin_first(start)
+        self.is_settled = True
 
     def step(self) -> Row:
         """One iteration; the last one of a stage also moves on to the next stage."""
         if self.descent.outcome is None:
-            row = self.descent.step()
+            try:
+                row = self.descent.step()
+            finally:
+                self.is_settled = self.descent.is_settled
             self.n_steps += 1
         else:  # a stage whose start was its end
             row = self.descent.row()
@@ -210,6 +215,9 @@ class Rounds(Method):
     @property
     def weights(self) -> FloatArray:
         return self.descent.weights[: self.dual.n_shared]
+
+    def forget(self) -> None:
+        self.dual.forget()
 
     def state(self) -> State:
         inner = self.descent.state()

@@ -67,6 +67,24 @@ EXPERIMENTS: dict[str, Experiment] = {
             "18, 2005, figure 3",
             module="fieldfit.reproduce.wainwright_fig3",
         ),
+        Experiment(
+            name="camel-ner",
+            summary="names in CoNLL-2003 articles: five ways to learn a skip-chain",
+            paper='V. Ganapathi, D. Vickrey, J. Duchi and D. Koller, "Constrained approximate '
+            'maximum entropy learning of Markov random fields", Uncertainty in Artificial '
+            "Intelligence, 2008, table 1",
+            module="fieldfit.reproduce.camel_ner",
+            needs_data=True,
+        ),
+        Experiment(
+            name="camel-seminars",
+            summary="extract times, places and speakers from mails by CAMEL and its rivals",
+            paper='V. Ganapathi, D. Vickrey, J. Duchi and D. Koller, "Constrained approximate '
+            'maximum entropy learning of Markov random fields", Uncertainty in Artificial '
+            "Intelligence, 2008, table 2",
+            module="fieldfit.reproduce.camel_seminars",
+            needs_data=True,
+        ),
     )
 }
 

@@ -1,0 +1,289 @@
+"""Features of tokens in texts, as dictionaries that `ChainCRF` and `SkipChainCRF` take.
+
+Words, spelling, tags and neighbours as in Finkel, Grenager and Manning, "Incorporating non-local
+information into information extraction systems by Gibbs sampling", ACL (2005); what a token owes
+to the rest of its document in the spirit of Chieu and Ng, "Named entity recognition with a maximum
+entropy approach", CoNLL (2003); links between equal words as in Sutton and McCallum, "Collective
+segmentation and labeling of distant entities in information extraction" (2004).  Nothing but the
+text itself is used: no lists of names, no word vectors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations, pairwise
+from typing import Any
+
+from fieldfit.errors import InvalidInputError
+from fieldfit.features._text_document import (
+    add_acronyms,
+    add_context,
+    add_place,
+    add_runs,
+    add_spelling,
+    add_topic,
+    add_truecase,
+)
+from fieldfit.features._text_words import (
+    Features,
+    WordReader,
+    add_conjunctions,
+    add_mixed_conjunctions,
+    add_nearby,
+    add_tags,
+    add_window,
+    is_capitalised,
+    word_shape,
+)
+
+__all__ = [
+    "TextFeatures",
+    "document_features",
+    "drop_rare",
+    "repeated_capitalised",
+    "sentence_features",
+    "word_shape",
+]
+
+#: Capitalised words that say nothing about each other when they are repeated.
+COMMON_WORDS = frozenset((
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "from", "had", "has", "have",
+    "he", "her", "his", "if", "in", "is", "it", "its", "my", "no", "not", "of", "on", "or", "our",
+    "she", "so", "that", "the", "their", "there", "these", "they", "this", "those", "to", "was",
+    "we", "were", "what", "when", "where", "which", "while", "who", "will", "with", "would", "you",
+    "your",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextFeatures:
+    """Which features tokens get; every option stands by itself.
+
+    Parameters
+    ----------
+    word, lower
+        The word; the word in lower case.
+    shape
+        Kinds of characters (`word_shape`), with runs cut at four and at one.
+    prefixes, suffixes
+        Beginnings and ends of the word, up to this length.
+    ngrams
+        All character sequences of two to this many characters, ends of the word marked; 0 for none.
+    window
+        How many neighbours on either side give their word, lower case, shape and tags.
+    conjunctions
+        Pairs of the word, the shape and the tags with those of the next neighbours, and triples.
+    nearby
+        Words up to this distance before and behind, whatever their distance.
+    place
+        Number of the sentence in the document (of the first ones), and whether it is in capitals.
+    topic
+        First word of the document, for capitalised tokens.
+    spelling
+        Whether the document has the word in lower case, capitalised within a sentence, in
+        capitals, in a sentence of capitals, or only once.
+    truecase
+        How the document writes the word within sentences, for words at the beginning of a sentence
+        and in sentences of capitals; other words are taken as they are.
+    context
+        Words beside the other occurrences of a capitalised word in the document.
+    runs
+        First and last words, lengths and places of the runs of capitalised words that a
+        capitalised word stands in, anywhere in the document.
+    acronyms
+        Acronyms that the document spells out, and the words that they stand for.
+    """
+
+    word: bool = True
+    lower: bool = True
+    shape: bool = True
+    prefixes: int = 6
+    suffixes: int = 6
+    ngrams: int = 0
+    window: int = 2
+    conjunctions: bool = True
+    nearby: int = 4
+    place: bool = True
+    topic: bool = True
+    spelling: bool = True
+    truecase: bool = True
+    context: bool = True
+    runs: bool = True
+    acronyms: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("prefixes", "suffixes", "ngrams", "window", "nearby"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 0):
+                raise InvalidInputError(f"{name} must be an integer of at least 0, got {value!r}")
+
+
+def sentence_features(
+    words: Sequence[str],
+    *,
+    tags: dict[str, Sequence[str]] | None = None,
+    options: TextFeatures = TextFeatures(),  # noqa: B008  (frozen)
+) -> list[Features]:
+    """Features of the tokens of one sentence, without those that need a document.
+
+    Parameters
+    ----------
+    words
+        The tokens.
+    tags
+        Further columns by their name, with one text for each token, such as parts of speech
+        (``"pos"``) and chunks.
+    options
+        Which features.
+
+    Examples
+    --------
+    >>> few = TextFeatures(prefixes=0, suffixes=1, window=1, conjunctions=False, nearby=0)
+    >>> tokens = sentence_features(["Ann", "ran"], tags={"pos": ["NNP", "VBD"]}, options=few)
+    >>> tokens[0]["w"], tokens[0]["shape"], tokens[0]["pos[+1]"], tokens[0]["w[-1]"]
+    ('Ann', 'Xxx', 'VBD', '<s>')
+    """
+    reader = _reader(options)
+    features = [dict(reader.own(word)) for word in words]
+    folded = [word.lower() for word in words]
+    add_window(features, words, options.window, reader)
+    if options.conjunctions:
+        shapes = [word_shape(word) for word in words]
+        add_conjunctions(features, "shape", shapes)
+        add_mixed_conjunctions(features, shapes, folded)
+    for name, column in (tags or {}).items():
+        if len(column) != len(words):
+            raise InvalidInputError(
+                f"tags[{name!r}] must have one entry for each of the {len(words)} words, "
+                f"got {len(column)}"
+            )
+        add_tags(features, name, column, options.window, options.conjunctions)
+    if options.nearby:
+        add_nearby(features, folded, options.nearby)
+    return features
+
+
+def document_features(
+    sentences: Sequence[Sequence[str]],
+    *,
+    tags: dict[str, Sequence[Sequence[str]]] | None = None,
+    options: TextFeatures = TextFeatures(),  # noqa: B008  (frozen)
+) -> list[list[Features]]:
+    """Features of the tokens of each sentence of one document.
+
+    Parameters
+    ----------
+    sentences
+        The tokens of each sentence.
+    tags
+        Further columns by their name, sentence by sentence as the tokens.
+    options
+        Which features.
+
+    Examples
+    --------
+    >>> document = [["Peter", "Blackburn"], ["Yesterday", "Blackburn", "slept"]]
+    >>> first, second = document_features(document)
+    >>> second[1]["document[-1]:peter"], second[0]["document:once"]
+    (True, True)
+    """
+    columns = tags or {}
+    for name, column in columns.items():
+        if len(column) != len(sentences):
+            raise InvalidInputError(
+                f"tags[{name!r}] must have one entry for each of the {len(sentences)} sentences, "
+                f"got {len(column)}"
+            )
+    features = [
+        sentence_features(
+            words,
+            tags={name: column[number] for name, column in columns.items()},
+            options=options,
+        )
+        for number, words in enumerate(sentences)
+    ]
+    for chosen, add in (
+        (options.place, add_place),
+        (options.topic, add_topic),
+        (options.spelling, add_spelling),
+        (options.truecase, add_truecase),
+        (options.context, add_context),
+        (options.runs, add_runs),
+        (options.acronyms, add_acronyms),
+    ):
+        if chosen:
+            add(features, sentences)
+    return features
+
+
+def repeated_capitalised(
+    words: Sequence[str],
+    *,
+    max_links: int = 10,
+    exclude: Iterable[str] = COMMON_WORDS,
+    fold: bool = False,
+) -> list[tuple[int, int]]:
+    """Pairs of positions with the same capitalised word: skip edges of a document.
+
+    Parameters
+    ----------
+    words
+        All tokens of a document.
+    max_links
+        Most occurrences that are linked pair by pair; of more, each is linked to the next.
+    exclude
+        Words, in lower case, that are never linked; also single characters.
+    fold
+        Whether ``GERMANY`` is linked to ``Germany``.
+
+    Examples
+    --------
+    >>> repeated_capitalised("The bank said Bank of Spain is the Bank".split())
+    [(3, 8)]
+    """
+    if max_links < 2:
+        raise InvalidInputError(f"max_links must be at least 2, got {max_links!r}")
+    excluded = frozenset(exclude)
+    groups: dict[str, list[int]] = {}
+    for position, word in enumerate(words):
+        if len(word) > 1 and is_capitalised(word) and word.lower() not in excluded:
+            groups.setdefault(word.lower() if fold else word, []).append(position)
+    pairs = (
+        combinations(group, 2) if len(group) <= max_links else pairwise(group)
+        for group in groups.values()
+    )
+    return sorted(chain.from_iterable(pairs))
+
+
+def drop_rare(sequences: Sequence[Sequence[dict[str, Any]]], min_count: int = 2) -> list[Any]:
+    """Sequences of feature dictionaries without features that fewer than ``min_count`` tokens have.
+
+    A feature that occurs once only helps a model to remember its training data.
+
+    >>> drop_rare([[{"w": "a", "x": True}, {"w": "b", "x": True}]])
+    [[{'x': True}, {'x': True}]]
+    """
+    counts: Counter[tuple[str, Any]] = Counter()
+    for tokens in sequences:
+        for token in tokens:
+            counts.update(token.items())
+    rare = {item for item, count in counts.items() if count < min_count}
+    return [
+        [dict(item for item in token.items() if item not in rare) for token in tokens]
+        for tokens in sequences
+    ]
+
+
+@lru_cache(maxsize=8)
+def _reader(options: TextFeatures) -> WordReader:
+    return WordReader(
+        word=options.word,
+        lower=options.lower,
+        shape=options.shape,
+        prefixes=options.prefixes,
+        suffixes=options.suffixes,
+        ngrams=options.ngrams,
+    )
