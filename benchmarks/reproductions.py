@@ -22,6 +22,9 @@ HEAD = """\
 are the reports of full runs, put here by `python -m benchmarks.reproductions DIR`.
 """
 
+#: Figures that show data which may not be passed on.
+UNPUBLISHED = ("camel-segmentation/pictures.png",)
+
 
 def section(report: Path, images: Path) -> tuple[str, str]:
     """Name and text of a report as a section, with its pictures copied."""
@@ -29,6 +32,8 @@ def section(report: Path, images: Path) -> tuple[str, str]:
     name = text.splitlines()[0].removeprefix("# ").strip()
 
     def moved(match: re.Match[str]) -> str:
+        if f"{name}/{match[2]}" in UNPUBLISHED:
+            return f"({match[1]}: `{match[2]}` in DIR.)"
         target = f"{name}-{match[2]}"
         images.mkdir(exist_ok=True)
         shutil.copyfile(report.parent / match[2], images / target)

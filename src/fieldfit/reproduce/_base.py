@@ -85,6 +85,15 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.camel_seminars",
             needs_data=True,
         ),
+        Experiment(
+            name="camel-segmentation",
+            summary="label the superpixels of Corel photographs by CAMEL and its rivals",
+            paper='V. Ganapathi, D. Vickrey, J. Duchi and D. Koller, "Constrained approximate '
+            'maximum entropy learning of Markov random fields", Uncertainty in Artificial '
+            "Intelligence, 2008, table 3",
+            module="fieldfit.reproduce.camel_segmentation",
+            needs_data=True,
+        ),
     )
 }
 

@@ -27,7 +27,8 @@ __all__ = ["METHODS", "TITLES", "Training", "camel_objective", "train"]
 METHODS = ("piecewise", "camel0", "lbp", "cccp", "cccp-empirical")
 #: Tolerance of message passing inside a round; the value is right to about its square.
 CAMEL_TOL = 1e-5
-#: Rounds end when beliefs move by a hundredth: further ones change no prediction that we have seen.
+#: Rounds end when beliefs move by a hundredth in one of them.  On text, further rounds change next
+#: to nothing; where variables have many neighbours, rounds are slow and their limit is far away.
 ROUND_TOL = 1e-2
 #: What the paper calls them.
 TITLES: Mapping[str, str] = {

@@ -50,8 +50,9 @@ class Design:
     ``n_runs`` are used for testing in turn.  ``min_count`` drops features that fewer training
     tokens have, as the paper does; ``max_links`` is the largest number of equal words that are
     linked pair by pair.  Two, so each word is linked to its next occurrence: with all pairs a word
-    that occurs ten times has nine votes on itself, and inside of the first fold's training mails
-    learning with belief propagation then loses a point of F1 against the chain without any.
+    that occurs ten times has nine votes on itself.  On a split of the first fold's training mails
+    LBP had an entity F1 of 88.5 with pairs of up to ten, 89.4 with next occurrences, and the chain
+    without links 89.5.
     """
 
     n_mails: int | None = None

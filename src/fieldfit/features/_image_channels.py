@@ -1,0 +1,94 @@
+"""What a pixel looks like: colour and texture channels of a picture.
+
+Colour is given twice, as RGB and as CIE Lab, in which distances are about what the eye sees.
+Texture is the response of a small bank of filters on the lightness, at three scales each: size of
+the gradient (how much there is to see), the two entries of its orientation tensor (which way it
+runs, unlike the gradient itself without a sign that averages away) and the Laplacian (spots and
+lines).  Uniform local binary patterns (Ojala et al. 2002) tell textures apart whose contrast is the
+same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.errors import MissingDependencyError
+
+__all__ = [
+    "CHANNEL_NAMES",
+    "N_PATTERNS",
+    "FloatArray",
+    "binary_patterns",
+    "import_scikit_image",
+    "pixel_channels",
+]
+
+FloatArray = NDArray[np.float64]
+
+#: Standard deviations of the Gaussians of the filters, in pixels.
+SCALES = (1.0, 2.0, 4.0)
+#: Points of the circle that a local binary pattern compares with its centre.
+PATTERN_POINTS = 8
+#: Uniform patterns by their number of ones, and one bin for all others.
+N_PATTERNS = PATTERN_POINTS + 2
+#: Scale of Lab: lightness runs from 0 to 100, and so about do the two others, around 0.
+LAB_RANGE = 100.0
+
+CHANNEL_NAMES = (
+    "red",
+    "green",
+    "blue",
+    "lightness",
+    "green-red",
+    "blue-yellow",
+    "saturation",
+    *(
+        f"{filtered} at {scale:g}"
+        for scale in SCALES
+        for filtered in ("gradient", "horizontal", "diagonal", "laplacian")
+    ),
+)
+
+
+def import_scikit_image() -> None:
+    """Raise the error that says how to install scikit-image if it is not there."""
+    try:
+        import skimage  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            "superpixels and their features need the package scikit-image, which is not "
+            "installed; pip install 'fieldfit[image]' brings it"
+        ) from error
+
+
+def pixel_channels(image: FloatArray) -> FloatArray:
+    """Channels ``(height, width, len(CHANNEL_NAMES))`` of a picture with values in [0, 1]."""
+    from scipy.ndimage import gaussian_filter, gaussian_laplace
+    from skimage.color import rgb2lab
+
+    lab = rgb2lab(image) / LAB_RANGE
+    brightest, darkest = image.max(axis=2), image.min(axis=2)
+    # of black pixels there is no saturation; one part in 255 keeps the noise of dark ones down
+    saturation = (brightest - darkest) / (brightest + 1.0 / 255.0)
+    channels = [image, lab, saturation[:, :, None]]
+    lightness = lab[:, :, 0]
+    for scale in SCALES:
+        down = gaussian_filter(lightness, scale, order=(1, 0), mode="nearest") * scale
+        right = gaussian_filter(lightness, scale, order=(0, 1), mode="nearest") * scale
+        size = np.hypot(down, right)
+        safe = np.maximum(size, 1e-12)
+        spots = gaussian_laplace(lightness, scale, mode="nearest") * scale**2
+        filtered = (size, (right**2 - down**2) / safe, 2.0 * right * down / safe, np.abs(spots))
+        channels.append(np.stack(filtered, axis=2))
+    return np.concatenate(channels, axis=2)
+
+
+def binary_patterns(image: FloatArray) -> NDArray[np.intp]:
+    """Rotation-invariant uniform local binary patterns ``0..N_PATTERNS-1`` of the brightness."""
+    from skimage.feature import local_binary_pattern
+
+    # whole numbers: pixels that look equal compare as equal
+    grey = np.rint(image.mean(axis=2) * 255.0).astype(np.uint8)
+    patterns = local_binary_pattern(grey, PATTERN_POINTS, 1.0, method="uniform")
+    return np.asarray(patterns, dtype=np.intp)
