@@ -153,7 +153,7 @@ def test_skip_chains_link_equal_words(tmp_path, capsys):
         assert fit("skip-chain", train, tmp_path / "m.ff", "--link", link, "--l2", 0.1) == 0
         model = load(tmp_path / "m.ff")
         _, data = kind.stored_reader(model).read([train])
-        found = enumerate(model._links(data.examples))
+        found = enumerate(joints.links for joints in model._joints(data.examples))
         assert {index: links.tolist() for index, links in found if len(links)} == expected
         assert model.weight_blocks_["skip"].any()
         assert not any("link" in name for name in model.attributes_)
