@@ -66,7 +66,7 @@ def random_beliefs(model, rng):
 
 def make_dual(kind, model, rng, *, with_slopes=True, on_both_sides=True):
     if kind == "weights":
-        dual = WeightDual(model, on_both_sides=on_both_sides, tol=1e-13)
+        dual = WeightDual(model, tol=1e-13)
     else:
         dual = JointDual(model, on_both_sides=on_both_sides)
     if with_slopes:

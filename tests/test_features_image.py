@@ -93,7 +93,7 @@ def test_superpixels_refuse(change, message):
 
 def test_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "skimage", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'fieldfit\[image\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'fieldfit\[images\]'"):
         superpixels(two_colours())
     with pytest.raises(MissingDependencyError):
         region_features(two_colours(), np.zeros((24, 30), dtype=int))

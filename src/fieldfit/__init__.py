@@ -46,7 +46,9 @@ from fieldfit.io import (
     write_fg,
     write_uai,
 )
+from fieldfit.io.columns import read_columns
 from fieldfit.io.samples import read_fasta, read_samples
+from fieldfit.io.seminars import read_seminars
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Evaluation, Objective
@@ -159,10 +161,12 @@ __all__ = [
     "load",
     "log_likelihood_bounds",
     "read_answer",
+    "read_columns",
     "read_evidence",
     "read_fasta",
     "read_fg",
     "read_samples",
+    "read_seminars",
     "read_uai",
     "sample_exactly",
     "sequence_weights",

@@ -263,16 +263,19 @@ class ChainCRF(FieldEstimator):
             raise InvalidInputError(f"X must be a list of sequences, got {type(X).__name__}")
         return X
 
-    def _chain_offsets(self, X: Sequences, features: TokenFeatures) -> NDArray[np.int64]:
-        """Where chains begin and end: with the sequences, but subclasses may cut these."""
-        return features.sequence_offsets
+    def _encode_training(
+        self, X: Sequences, labels: LabelArray, breaks: Sequence[NDArray[np.int64]] = ()
+    ) -> EncodedTokens:
+        """Number the attributes, decide on the weights, and encode.
 
-    def _encode_training(self, X: Sequences, labels: LabelArray) -> EncodedTokens:
-        """Number the attributes, decide on the weights, and encode."""
+        ``breaks`` are, for each sequence, the tokens before which its chain is cut.
+        """
         features, dense = self._read_training(self._sequences(X))
         all_states = self.all_possible_states
+        starts = features.sequence_offsets
+        cuts = [begin + inside for begin, inside in zip(starts, breaks, strict=False)]
         self._layout = build_layout(
-            replace(features, sequence_offsets=self._chain_offsets(X, features)),
+            replace(features, sequence_offsets=np.sort(np.concatenate([starts, *cuts]))),
             labels,
             len(self.classes_),
             all_possible_states=dense if all_states is None else bool(all_states),

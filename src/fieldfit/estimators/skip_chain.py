@@ -24,7 +24,6 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.template import Block, Tying, tie_entries
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._base import FloatArray
-from fieldfit.estimators._chain_features import TokenFeatures
 from fieldfit.estimators._chain_parts import chain_parts
 from fieldfit.estimators._chain_tokens import EncodedTokens
 from fieldfit.estimators._skip_links import (
@@ -217,17 +216,15 @@ class SkipChainCRF(ChainCRF):
             joints.append(Joints(checked_links(index, given, length, cuts), cuts))
         return tuple(joints)
 
-    def _chain_offsets(self, X: Sequence[Any], features: TokenFeatures) -> NDArray[np.int64]:
-        starts = features.sequence_offsets
-        cuts = [joint.breaks + start for joint, start in zip(self._joints(X), starts, strict=False)]
-        return np.sort(np.concatenate([starts, *cuts]))
-
-    def _encode_training(self, X: Sequence[Any], labels: LabelArray) -> EncodedTokens:
-        tokens = super()._encode_training(X, labels)
+    def _encode_training(
+        self, X: Sequence[Any], labels: LabelArray, breaks: Sequence[NDArray[np.int64]] = ()
+    ) -> EncodedTokens:
+        joints = self._joints(X)
+        tokens = super()._encode_training(X, labels, breaks or [given.breaks for given in joints])
         n_labels = self._layout.n_labels
         _, shape = tie_entries((n_labels, n_labels), self.skip_table)
         self._block_shapes = {**self._block_shapes, "skip": shape}
-        return _joined(tokens, self._joints(X))
+        return _joined(tokens, joints)
 
     def _encode(self, X: Sequence[Any]) -> EncodedTokens:
         return _joined(super()._encode(X), self._joints(X))

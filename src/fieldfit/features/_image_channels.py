@@ -58,7 +58,7 @@ def import_scikit_image() -> None:
     except ImportError as error:
         raise MissingDependencyError(
             "superpixels and their features need the package scikit-image, which is not "
-            "installed; pip install 'fieldfit[image]' brings it"
+            "installed; pip install 'fieldfit[images]' brings it"
         ) from error
 
 

@@ -40,6 +40,7 @@ from fieldfit.features._text_words import (
 )
 
 __all__ = [
+    "Features",
     "TextFeatures",
     "document_features",
     "drop_rare",

@@ -35,7 +35,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.inference._message_run import Progress
 from fieldfit.inference.sum_product import SumProduct
 
-__all__ = ["DoubleLoop", "log_beliefs"]
+__all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
 
 FloatArray = NDArray[np.float64]
 
@@ -112,10 +112,10 @@ class DoubleLoop:
         inner = SumProduct(
             entropy=Convex(unary=0.0), tol=self.tol, max_iter=self.max_iter, n_jobs=self.n_jobs
         )
-        counts = np.maximum(graph.degrees - 1, 0)
-        by_entry = np.repeat(counts, graph.cardinalities).astype(np.float64)
+        counts = entropy_counts(graph)
+        by_entry = np.repeat(counts, graph.cardinalities)
         # where nothing is linearised the first round is the last
-        moving = batch.max_variables(counts.astype(np.float64)) > 0.0
+        moving = batch.max_variables(counts) > 0.0
         residuals = np.where(moving, np.inf, 0.0)
         old = np.zeros(len(by_entry))
         if init is not None:
@@ -175,6 +175,11 @@ class DoubleLoop:
             f"not converged{where}: largest change of a belief {residual:.2g} after {work} "
             f"(tol {self.tol:.2g}); more rounds or more sweeps in a round may help"
         )
+
+
+def entropy_counts(graph: FactorGraph) -> FloatArray:
+    """``d_i - 1``, how often the entropy of each variable is taken away; never below 0."""
+    return np.maximum(graph.degrees - 1, 0).astype(np.float64)
 
 
 def log_beliefs(unary: FloatArray) -> FloatArray:

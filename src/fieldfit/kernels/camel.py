@@ -22,8 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import NO_WEIGHT
-from fieldfit.kernels.factor_messages import next_row
-from fieldfit.kernels.pieces import largest, normalised
+from fieldfit.kernels.pieces import add_margins, fill_piece, largest, normalised
 from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
 
 __all__ = ["factor_models", "linearise_slots", "slot_vectors", "variable_models"]
@@ -78,8 +77,6 @@ def pair_model(
         return NO_WEIGHT
     for z in range(size):
         store(beliefs, begin + z, fast_exp(load(beliefs, begin + z) - top))
-    for y in range(n_labels):
-        store(margins, right + y, 0.0)
     total = 0.0
     for x in range(n_labels):
         row = begin + x * n_labels
@@ -99,53 +96,6 @@ def pair_model(
     return top + np.log(total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
-def fill_model(
-    structure: Any, tables: FloatArray, vectors: FloatArray, factor: int, digits: IntArray,
-    out: FloatArray,
-) -> None:  # fmt: skip
-    """``th_a`` plus the vectors of its slots, into the table's own place in ``out``."""
-    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
-    n_last = structure.cardinalities[structure.slot_variables[last]]
-    tail = structure.message_offsets[last]
-    digits[: last - first] = 0
-    for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
-        shift = 0.0
-        for slot in range(first, last):
-            shift += vectors[structure.message_offsets[slot] + digits[slot - first]]
-        for y in range(n_last):
-            store(out, row + y, load(tables, row + y) + load(vectors, tail + y) + shift)
-        if last - first == 1:  # pairs, without a call
-            digits[0] += 1
-        else:
-            next_row(structure, first, last, digits)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
-def sum_margins(
-    structure: Any, beliefs: FloatArray, factor: int, digits: IntArray, margins: FloatArray
-) -> None:
-    """Margins of one factor's beliefs, one vector for each of its slots."""
-    first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
-    n_last = structure.cardinalities[structure.slot_variables[last]]
-    tail = structure.message_offsets[last]
-    for z in range(structure.message_offsets[first], structure.message_offsets[last + 1]):
-        margins[z] = 0.0
-    digits[: last - first] = 0
-    for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
-        total = 0.0
-        for y in range(n_last):
-            value = load(beliefs, row + y)
-            total += value
-            store(margins, tail + y, load(margins, tail + y) + value)
-        for slot in range(first, last):
-            margins[structure.message_offsets[slot] + digits[slot - first]] += total
-        if last - first == 1:  # pairs, without a call
-            digits[0] += 1
-        else:
-            next_row(structure, first, last, digits)
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def factor_models(
     labels: Any,
@@ -159,9 +109,11 @@ def factor_models(
     """``pi_a``, its margins and ``log Z_a`` of all factors; one without weight, or -1.
 
     Factors of arity one have no beliefs of their own here, and constants only their value.  The
-    length of the tuple ``labels`` is the number of labels that pairs are compiled for.
+    length of the tuple ``labels`` is the number of labels that pairs are compiled for; ``margins``
+    is given as zeros.
     """
     n_labels = len(labels)
+    starts = structure.message_offsets
     arity = 1
     for factor in range(len(values)):
         arity = max(arity, structure.scope_offsets[factor + 1] - structure.scope_offsets[factor])
@@ -190,12 +142,12 @@ def factor_models(
             if values[factor] == NO_WEIGHT and impossible < 0:
                 impossible = factor
             continue
-        fill_model(structure, tables, vectors, factor, digits, beliefs)
+        fill_piece(structure, tables, vectors, starts, factor, digits, beliefs, begin)
         # reads an entry before it writes it, so a table may be replaced where it lies
         values[factor] = normalised(beliefs, begin, end - begin, beliefs, begin)
         if values[factor] == NO_WEIGHT and impossible < 0:
             impossible = factor
-        sum_margins(structure, beliefs, factor, digits, margins)
+        add_margins(structure, beliefs, starts, factor, digits, margins)
     return impossible
 
 

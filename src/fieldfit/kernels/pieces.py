@@ -2,7 +2,7 @@ r"""Normalisers of single tables, free and with the given labels fixed, in one p
 
 A piece is one table, with a share of the unary potentials of its variables if those are given:
 
-    v(y_a) = th_a(y_a) + sum_{i in a} u_i(y_i)
+    v(y_a) = th_a(y_a) + sum_{i in a} u_ai(y_i)
     value  = log sum_{y_a} exp v - log sum_{y_a agrees with the labels} exp v
 
 The gradient is the difference of the two distributions, each normalised in its own range.
@@ -91,24 +91,28 @@ def fill_piece(
     structure: Any,
     tables: FloatArray,
     share: FloatArray,
+    starts: IntArray,
     factor: int,
-    piece: FloatArray,
     digits: IntArray,
+    piece: FloatArray,
+    target: int,
 ) -> None:
-    """``th_a`` plus the shares of its variables."""
+    """``th_a`` plus the share of each of its slots, which begins at ``starts`` of the slot.
+
+    The piece begins at ``target``.
+    """
     first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
     start = structure.table_offsets[factor]
     n_last = structure.cardinalities[structure.slot_variables[last]]
-    last_share = structure.unary_offsets[structure.slot_variables[last]]
+    last_share = starts[last]
     digits[: last - first] = 0
     for row in range(0, structure.table_offsets[factor + 1] - start, n_last):
         shift = 0.0
         for slot in range(first, last):
-            variable = structure.slot_variables[slot]
-            shift += share[structure.unary_offsets[variable] + digits[slot - first]]
+            shift += share[starts[slot] + digits[slot - first]]
         for y in range(n_last):
             value = load(tables, start + row + y) + load(share, last_share + y)
-            store(piece, row + y, shift + value)
+            store(piece, target + row + y, shift + value)
         if last - first == 1:  # pairs, without a call
             digits[0] += 1
         else:
@@ -117,12 +121,17 @@ def fill_piece(
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
 def add_margins(
-    structure: Any, gradient: FloatArray, factor: int, digits: IntArray, margins: FloatArray
+    structure: Any,
+    gradient: FloatArray,
+    starts: IntArray,
+    factor: int,
+    digits: IntArray,
+    margins: FloatArray,
 ) -> None:
-    """Add the margins of one factor's gradient to its variables."""
+    """Add the margins of one factor's gradient, that of a slot at its ``starts``."""
     first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
     n_last = structure.cardinalities[structure.slot_variables[last]]
-    target = structure.unary_offsets[structure.slot_variables[last]]
+    target = starts[last]
     digits[: last - first] = 0
     for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
         total = 0.0
@@ -131,8 +140,7 @@ def add_margins(
             total += value
             store(margins, target + y, load(margins, target + y) + value)
         for slot in range(first, last):
-            variable = structure.slot_variables[slot]
-            margins[structure.unary_offsets[variable] + digits[slot - first]] += total
+            margins[starts[slot] + digits[slot - first]] += total
         if last - first == 1:  # pairs, without a call
             digits[0] += 1
         else:
@@ -200,6 +208,7 @@ def factor_pieces(
     structure: Any,
     tables: FloatArray,
     share: FloatArray,
+    starts: IntArray,
     shared: bool,
     labels: IntArray,
     gradient: FloatArray,
@@ -208,8 +217,9 @@ def factor_pieces(
 ) -> int:
     """Pieces of all factors; the first whose labels are impossible, or -1.
 
-    With ``shared`` the vector ``share`` is part of the pieces, factors of arity one are part of
-    ``share`` and not pieces, and ``margins`` receives the derivative by ``share``.
+    With ``shared`` the vector ``share`` is part of the pieces (that of a slot begins at its entry
+    of ``starts``), factors of arity one are part of ``share`` and not pieces, and ``margins``
+    receives the derivative by ``share``.
     """
     widest, arity = 1, 1
     for factor in range(len(structure.scope_offsets) - 1):
@@ -232,7 +242,7 @@ def factor_pieces(
                 gradient[z] = 0.0
             continue
         if shared:
-            fill_piece(structure, tables, share, factor, piece, digits)
+            fill_piece(structure, tables, share, starts, factor, digits, piece, 0)
             own = piece
         else:
             own = tables[begin:end]
@@ -248,5 +258,5 @@ def factor_pieces(
             continue
         values[factor] = free - fixed
         if shared:
-            add_margins(structure, gradient, factor, digits, margins)
+            add_margins(structure, gradient, starts, factor, digits, margins)
     return impossible

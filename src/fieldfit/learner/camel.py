@@ -104,19 +104,17 @@ class Rounds(Method):
         self, objective: Camel, inner: LBFGS, model: LinearModel, penalty: Penalty
     ) -> None:
         self.objective, self.inner, self.model = objective, inner, model
-        on_both_sides = objective.sides == "both"
         self.dual: Dual
         if objective.solver == "joint":
-            self.dual = JointDual(model, on_both_sides=on_both_sides)
+            self.dual = JointDual(model, on_both_sides=objective.sides == "both")
         else:
-            self.dual = WeightDual(model, on_both_sides=on_both_sides, tol=objective.tol)
+            self.dual = WeightDual(model, tol=objective.tol)
         self._penalty = penalty
         self._penalised = PenalisedProblem(
             self.dual, _extended(penalty, self.dual.n_shared, self.dual.n_weights)
         )
         self.stage = PIECEWISE
         self.n_steps = 0
-        self.entropy = -np.inf
         self.descent: Descent
 
     # -- stages ---------------------------------------------------------------------------
@@ -183,8 +181,7 @@ class Rounds(Method):
         solved = self.descent.outcome
         weights = self.descent.weights.copy()
         found = self.dual.relinearise(weights)
-        self.entropy = self.descent.point.value + found.gap
-        row["entropy"] = self.entropy
+        row["entropy"] = self.descent.point.value + found.gap
         if np.isfinite(found.change):
             row["change"] = found.change
         ended = "" if solved is None else solved.status
@@ -231,14 +228,12 @@ class Rounds(Method):
             "descent_outcome": None if outcome is None else [outcome.converged, outcome.status],
             "stage": self.stage,
             "n_steps": self.n_steps,
-            "entropy": self.entropy,
         }
         return State(arrays, numbers)
 
     def restore(self, state: State) -> None:
         numbers: dict[str, Any] = state.numbers
         self.stage, self.n_steps = numbers["stage"], numbers["n_steps"]
-        self.entropy = numbers["entropy"]
         for index in range(len(self.model.parts)):
             self.dual.slopes[index] = state.arrays[f"slopes.{index}"]
             self.dual.centres[index] = state.arrays[f"centres.{index}"]

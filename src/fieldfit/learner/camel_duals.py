@@ -1,9 +1,9 @@
 """The concave problem in one round of CAMEL, seen through its dual, in two independent ways.
 
-With slopes ``g`` of the linearised entropies fixed, the maximum over beliefs ``pi`` that agree with
-each other and have the data's moments is the minimum over weights and multipliers of
+With the slopes ``s`` of ``- sum_i (d_i - 1) H(pi_i)`` fixed, the maximum over beliefs ``pi`` that
+agree with each other and have the data's moments is the minimum over weights and multipliers of
 
-    sum_m sum_a log Z_a^m(w, delta) - <w, f>              pi_a ∝ exp(w·f_a + delta·h_a + g_a)
+    sum_m sum_a log Z_a^m(w, delta) - <w, f>              pi_a ∝ exp(w·f_a + delta·h_a + s_a)
 
 where ``h`` marks the slots of a factor and ``<w, f>`` is the score of the data
 (`fieldfit.kernels.camel`).  `JointDual` is this function of ``(w, delta)``: as cheap as piecewise
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +25,18 @@ from numpy.typing import NDArray
 from fieldfit.core.entropy import Convex
 from fieldfit.core.potentials import Potentials, add_to_single_factors, folded_unary
 from fieldfit.errors import ZeroWeightError
-from fieldfit.inference.double_loop import SMALLEST, log_beliefs
+from fieldfit.inference.double_loop import SMALLEST, entropy_counts, log_beliefs
 from fieldfit.inference.schedule import common_labels
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.kernels.camel import factor_models, linearise_slots, slot_vectors, variable_models
 from fieldfit.learner.linear import LinearModel, LinearPart
-from fieldfit.learner.problem import Assessment, Problem, one_blas_thread, weighted
+from fieldfit.learner.problem import Assessment, Problem, over_parts, weighted
 from fieldfit.objective.likelihood import light_start
 
 __all__ = ["Dual", "JointDual", "PieceDual", "Relinearisation", "WeightDual"]
 
 FloatArray = NDArray[np.float64]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,9 @@ class Dual(Problem):
 
     n_parts = 1
 
-    def __init__(self, model: LinearModel, *, on_both_sides: bool = True) -> None:
+    def __init__(self, model: LinearModel) -> None:
         self.model = model
         self.n_shared = model.n_weights
-        self.on_both_sides = on_both_sides
         #: Slopes of the linearised entropies by part; empty arrays are zero.
         self.slopes: list[FloatArray] = [np.zeros(0) for _ in model.parts]
         #: Beliefs of the variables at which the slopes were taken; empty if the slopes are.
@@ -99,13 +98,13 @@ class Dual(Problem):
         """
         part, slopes, old = self.model.parts[index], self.slopes[index], self.centres[index]
         graph, given = part.batch.graph, part.weight_of_examples()
-        counts = np.maximum(graph.degrees - 1, 0)
+        counts = entropy_counts(graph)
         factors = np.repeat(counts, graph.cardinalities) * np.repeat(given, _unary_sizes(part))
         gap = float(factors @ (unary * log_beliefs(unary)))
         if len(slopes):
             sizes = _unary_sizes(part) if len(slopes) == len(unary) else _message_sizes(part)
             gap -= float((margins * slopes) @ np.repeat(given, sizes))
-        count = float(part.batch.sum_variables(counts.astype(np.float64)) @ given)
+        count = float(part.batch.sum_variables(counts) @ given)
         squares = float(factors @ (unary - old) ** 2) if len(old) else np.inf
         self.centres[index] = unary.copy()
         return gap, squares if count else 0.0, count
@@ -113,30 +112,27 @@ class Dual(Problem):
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
         return self.assess(weights)
 
-    def _over_parts(self, run: Callable[[int], Any]) -> list[Any]:
-        """Results of all parts in their order; in threads if asked."""
-        parts = range(len(self.model.parts))
-        with one_blas_thread():
-            if self.model.n_jobs == 1 or len(parts) == 1:
-                return [run(part) for part in parts]
-            with ThreadPoolExecutor(min(self.model.n_jobs, len(parts))) as pool:
-                return list(pool.map(run, parts))
+    def _over_parts(self, run: Callable[[int], Found]) -> list[Found]:
+        return over_parts(run, len(self.model.parts), self.model.n_jobs)
 
 
 class JointDual(Dual):
-    """Over ``(w, delta)``; ``delta`` has the layout of messages, part after part."""
+    """Over ``(w, delta)``; ``delta`` has the layout of messages, part after part.
+
+    ``on_both_sides``: see `linearise_slots`.
+    """
 
     def __init__(self, model: LinearModel, *, on_both_sides: bool = True) -> None:
-        super().__init__(model, on_both_sides=on_both_sides)
+        super().__init__(model)
+        self.on_both_sides = on_both_sides
         sizes = [int(part.batch.graph.message_offsets[-1]) for part in model.parts]
         self.offsets = self.n_shared + np.cumsum([0, *sizes])
         self.n_weights = int(self.offsets[-1])
-        self._gradient = np.zeros(self.n_weights)
 
     def assess(self, weights: FloatArray) -> Assessment:
         """Value and gradient in one pass over the tables."""
         shared = np.ascontiguousarray(weights[: self.n_shared])
-        gradient = self._gradient
+        gradient = np.empty(self.n_weights)
 
         def run(index: int) -> tuple[float, FloatArray]:
             part = self.model.parts[index]
@@ -200,10 +196,8 @@ class PieceDual(Problem):
 class WeightDual(Dual):
     """Over ``w``, the multipliers minimised by message passing with a concave entropy."""
 
-    def __init__(
-        self, model: LinearModel, *, on_both_sides: bool = True, tol: float = 1e-6
-    ) -> None:
-        super().__init__(model, on_both_sides=on_both_sides)
+    def __init__(self, model: LinearModel, *, tol: float = 1e-6) -> None:
+        super().__init__(model)
         self.n_weights = self.n_shared
         self.inference = SumProduct(entropy=Convex(unary=0.0), tol=tol)
         self._states: list[Any] = [None] * len(model.parts)
@@ -223,18 +217,18 @@ class WeightDual(Dual):
             n_unconverged = int((~result.converged_examples).sum())
             return float(values.sum()), part.mapping.gradient(vector), n_unconverged
 
-        value, gradient, n_unconverged = -float(weights @ self.model.statistics), None, 0
+        value, gradient = -float(weights @ self.model.statistics), -self.model.statistics
+        n_unconverged = 0
         for more, moments, count in self._over_parts(run):
             value += more
-            gradient = moments if gradient is None else gradient + moments
+            gradient += moments
             n_unconverged += count
-        assert gradient is not None
-        gradient = gradient - self.model.statistics
         return Assessment(value, gradient, n_unconverged, self.model.n_examples)
 
     def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
         graph = self.model.parts[index].batch.graph
-        self.slopes[index] = _entropy_counts(graph) * log_beliefs(beliefs)
+        counts = np.repeat(entropy_counts(graph), graph.cardinalities)
+        self.slopes[index] = counts * log_beliefs(beliefs)
 
     def _relinearise(self, index: int, weights: FloatArray) -> tuple[float, float, float]:
         unary = self._infer(index, weights).beliefs.unary_values
@@ -296,11 +290,6 @@ def _evaluate(
     add_to_single_factors(graph, own, beliefs)
     values = part.batch.sum_variables(by_variable) + part.batch.sum_factors(by_factor)
     return _Models(own, beliefs, margins, values)
-
-
-def _entropy_counts(graph: Any) -> FloatArray:
-    """``d_i - 1`` for every unary entry; 0 for variables without a factor."""
-    return np.repeat(np.maximum(graph.degrees - 1, 0), graph.cardinalities).astype(np.float64)
 
 
 def _spread(graph: Any, unary: FloatArray) -> FloatArray:

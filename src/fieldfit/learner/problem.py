@@ -8,12 +8,12 @@ depend on the number of threads.  This is the one place where learning runs in p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,10 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.objective._base import Objective
 
-__all__ = ["Assessment", "Part", "Problem", "TemplateProblem", "one_blas_thread"]
+__all__ = ["Assessment", "Part", "Problem", "TemplateProblem", "one_blas_thread", "over_parts"]
 
 FloatArray = NDArray[np.float64]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,9 @@ class TemplateProblem(Problem):
 
     def assess(self, weights: FloatArray) -> Assessment:
         """Sum over the parts, in their order."""
-        parts = range(self.n_parts)
-        with one_blas_thread():
-            if self.n_jobs == 1 or self.n_parts == 1:
-                return total([self._assess_part(weights, part) for part in parts])
-            with ThreadPoolExecutor(min(self.n_jobs, self.n_parts)) as pool:
-                return total(list(pool.map(lambda part: self._assess_part(weights, part), parts)))
+        return total(
+            over_parts(lambda part: self._assess_part(weights, part), self.n_parts, self.n_jobs)
+        )
 
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
         """One batch: weights to potentials, objective, and back."""
@@ -191,6 +189,15 @@ class TemplateProblem(Problem):
                 if array is not None:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def over_parts(run: Callable[[int], Found], n_parts: int, n_jobs: int) -> list[Found]:
+    """What ``run`` gives for every part, in their order; in threads if asked."""
+    with one_blas_thread():
+        if n_jobs == 1 or n_parts == 1:
+            return [run(part) for part in range(n_parts)]
+        with ThreadPoolExecutor(min(n_jobs, n_parts)) as pool:
+            return list(pool.map(run, range(n_parts)))
 
 
 def total(assessments: Sequence[Assessment]) -> Assessment:

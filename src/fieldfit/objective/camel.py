@@ -63,7 +63,7 @@ class Camel(Objective):
     sides
         Which beliefs a linearised entropy is a function of, where two factors meet in a variable:
         those of ``"both"``, half and half, or of ``"one"``.  They agree in the end, so the answer
-        is the same.
+        is the same.  For the joint solver; in the double loop they always agree.
     start
         ``"piecewise"`` first learns with factors that need not agree, which is quick and a good
         start; ``"given"`` starts at the weights that the learner is given.

@@ -72,11 +72,20 @@ class Piecewise(Objective):
         by_variable, by_factor = np.empty(graph.n_variables), np.empty(graph.n_factors)
         weights = np.repeat(1.0 / np.maximum(graph.degrees, 1), graph.cardinalities)
         share = own * weights if is_shared else own
+        starts = graph.unary_offsets[graph.slot_variables]
         impossible = unary_pieces(graph.structure, own, labels, alone, unary, by_variable) >= 0
         margins = np.zeros(len(own) if is_shared else 0)
         impossible |= (
             factor_pieces(
-                graph.structure, tables, share, is_shared, labels, factors, margins, by_factor
+                graph.structure,
+                tables,
+                share,
+                starts,
+                is_shared,
+                labels,
+                factors,
+                margins,
+                by_factor,
             )
             >= 0
         )

@@ -97,8 +97,8 @@ def train(
         # learning with LBP starts afresh where propagation has changed to another fixed point
         stage = row.get("stage", f"start {row.get('restarts', 0)}")
         counts[stage] = counts.get(stage, 0) + 1
-    warm_up = counts.pop("piecewise", 0) if method != "piecewise" else 0
-    iterations = tuple(counts.values()) or (warm_up,)
+    counts.pop("piecewise", None)  # the warm start of the rounds; the method itself has no stages
+    iterations = tuple(counts.values())
     converged, status = bool(estimator.converged_), str(estimator.status_)
     estimator.set_params(objective=prediction_objective())
     return Training(estimator, seconds, converged, iterations, status)

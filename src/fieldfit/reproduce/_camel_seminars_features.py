@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fieldfit.features._text_words import Features
-from fieldfit.features.text import TextFeatures, document_features
+from fieldfit.features.text import Features, TextFeatures, document_features
 from fieldfit.io.seminars import SeminarMail
 from fieldfit.reproduce._camel_seminars_lines import Line, add_header_words, add_lines, mail_lines
 

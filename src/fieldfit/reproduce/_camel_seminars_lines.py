@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fieldfit.features._text_words import Features
+from fieldfit.features.text import Features
 from fieldfit.io.seminars import SeminarMail
 
 __all__ = ["Line", "add_header_words", "add_lines", "mail_lines"]

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators.chain import ChainCRF
 from fieldfit.estimators.skip_chain import SkipChainCRF
-from fieldfit.features._text_words import Features
-from fieldfit.features.text import drop_rare, repeated_capitalised
+from fieldfit.features.text import Features, drop_rare, repeated_capitalised
 from fieldfit.io.seminars import FIELDS, read_seminars
 from fieldfit.objective._base import Objective
 from fieldfit.reproduce._base import Outcome, Settings
