@@ -13,8 +13,8 @@ from fieldfit.reproduce._base import Settings
 from fieldfit.reproduce._camel import METHODS
 from fieldfit.reproduce._camel_segmentation_classifier import (
     Boosting,
-    new_potentials,
-    training_potentials,
+    Trial,
+    classified,
 )
 from fieldfit.reproduce._camel_segmentation_data import (
     LABELS,
@@ -37,6 +37,7 @@ SMALL = Design(
     n_halves=2,
     n_folds=6,
     boosting=Boosting(n_members=1, n_rounds=5),
+    penalties=(0.1, 1.0),
     max_iter=15,
     methods=("piecewise", "camel0"),
 )
@@ -79,7 +80,8 @@ def test_the_command_leaves_tables_and_pictures(data, tmp_path, monkeypatch, cap
     arguments = ["--data", str(data), "--out", str(out), "--quick"]
     assert main(["reproduce", "camel-segmentation", *arguments]) == 0
     assert "piecewise" in capsys.readouterr().out
-    names = {"results.csv", "classifier.csv", "report.md", "accuracy.png", "pictures.png"}
+    names = {"results.csv", "classifier.csv", "out_of_fold.csv", "report.md"}
+    names |= {"accuracy.png", "pictures.png"}
     assert {path.name for path in out.iterdir()} == names
     with open(out / "results.csv", newline="") as file:
         (row,) = csv.DictReader(file)
@@ -92,7 +94,11 @@ def test_rows_and_report(outcome):
     assert [(row["fold"], row["method"]) for row in outcome.rows] == [
         (half, method) for half in (0, 1) for method in ("piecewise", "camel0")
     ]
-    for row in (*outcome.rows, *outcome.tables["classifier"]):
+    unseen = outcome.tables["out_of_fold"]
+    assert [row["method"] for row in unseen] == [row["method"] for row in outcome.rows]
+    assert {row["l2"] for row in unseen} == {1.0}
+    assert {row["l2"] for row in outcome.rows} <= {0.1, 1.0}
+    for row in (*outcome.rows, *unseen, *outcome.tables["classifier"]):
         assert 0.85 < row["accuracy"] <= 1.0
         assert 0.85 < row["pixel_accuracy"] <= 1.0
     assert [row["method"] for row in outcome.tables["classifier"]] == [CLASSIFIER] * 2
@@ -113,7 +119,7 @@ def test_weights_are_those_of_the_paper(data):
     """Seven features and a constant for each label, and a symmetric table: 56 + 28."""
     images, truths = read_corel(data)
     picture = prepared(images[0], truths[0], 20)
-    make = camel_segmentation._maker(SMALL, Settings())
+    make = camel_segmentation._maker(SMALL, Settings(), 0.0)
     values = np.random.default_rng(1).normal(size=(picture.n_regions, len(LABELS)))
     with pytest.warns(ConvergenceWarning):  # noise for features
         crf = make("piecewise").fit([(values, picture.edges)], [picture.labels])
@@ -151,11 +157,41 @@ def test_training_pictures_are_classified_by_others(data):
     boosting = Boosting(
         n_members=1, n_rounds=30, learning_rate=0.5, n_leaves=12, share_of_features=1.0, l2=0.0
     )
-    values, found = training_potentials(pictures, boosting, n_folds=3, seed=0)
-    truth = np.concatenate([picture.labels for picture in pictures])
-    unseen = np.mean(np.concatenate(values).argmax(axis=1) == truth)
-    by_heart = np.mean(np.concatenate(new_potentials(pictures, found)).argmax(axis=1) == truth)
-    assert unseen < 0.65 < 0.8 < by_heart
+    found = classified(pictures, pictures[:2], boosting, n_folds=3, seed=0)
+
+    def right(potentials, chosen):
+        truth = np.concatenate([pictures[index].labels for index in chosen])
+        values = np.concatenate([potentials[index] for index in chosen])
+        return np.mean(values.argmax(axis=1) == truth)
+
+    everything = range(len(pictures))
+    assert right(found.unseen, everything) < 0.65 < 0.8 < right(found.by_heart, everything)
+    trial = found.trial
+    assert sorted(trial.seen + trial.held_out) == list(everything)
+    assert (
+        right(trial.potentials, trial.held_out) < 0.65 < 0.8 < right(trial.potentials, trial.seen)
+    )
+    np.testing.assert_array_equal(found.test[1], found.by_heart[1])
+
+
+def test_the_penalty_is_the_best_on_held_out_pictures():
+    """Whatever comes out for a penalty, the best of them is taken."""
+    images, truths = zip(
+        *(landscape(np.random.default_rng(seed)) for seed in range(4)), strict=True
+    )
+    pictures = [prepared(*pair, 20) for pair in zip(images, truths, strict=True)]
+    potentials = [np.zeros((picture.n_regions, len(LABELS))) for picture in pictures]
+    asked = []
+
+    def fit(task, method, l2):
+        asked.append((len(task.training), len(task.test), method, l2))
+        labels = [picture.labels if l2 == 3.0 else picture.labels * 0 for picture in task.test]
+        return camel_segmentation.Fitted({}, [], labels)
+
+    trial = Trial(seen=[0, 2, 3], held_out=[1], potentials=potentials)
+    chosen = camel_segmentation._best_penalty(fit, "camel0", pictures, trial, (1.0, 3.0, 9.0))
+    assert chosen == 3.0
+    assert asked == [(3, 1, "camel0", l2) for l2 in (1.0, 3.0, 9.0)]
 
 
 def test_pixel_accuracy_of_the_best_labels(data):

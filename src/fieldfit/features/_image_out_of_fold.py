@@ -34,16 +34,23 @@ class OutOfFold:
         Trained on everything, for new data.
     floor
         Smallest probability, see `out_of_fold`.
+    folds
+        ``(M,)``, the fold of each row.
+    classifiers
+        One for each fold, trained on the others.
     """
 
     log_probabilities: FloatArray
     classifier: Any
     floor: float
+    folds: NDArray[np.int64]
+    classifiers: tuple[Any, ...]
 
-    def predict_log_proba(self, features: ArrayLike) -> FloatArray:
-        """Log-probabilities ``(M, K)`` of new data."""
+    def predict_log_proba(self, features: ArrayLike, fold: int | None = None) -> FloatArray:
+        """Log-probabilities ``(M, K)`` of new data, or by the classifier of one fold."""
+        chosen = self.classifier if fold is None else self.classifiers[fold]
         n_labels = self.log_probabilities.shape[1]
-        return _log_probabilities(self.classifier, np.asarray(features), n_labels, self.floor)
+        return _log_probabilities(chosen, np.asarray(features), n_labels, self.floor)
 
 
 def out_of_fold(
@@ -104,7 +111,7 @@ def out_of_fold(
         raise InvalidInputError(f"floor must be between 0 and 1 / {n_labels}, got {floor}")
     fold = np.random.default_rng(random_state).permutation(len(names))[member] % n_folds
 
-    found = np.empty((len(rows), n_labels))
+    found, classifiers = np.empty((len(rows), n_labels)), []
     for held_out in range(n_folds):
         seen = (fold != held_out) & (known >= 0)
         if not seen.any():
@@ -112,10 +119,11 @@ def out_of_fold(
                 "labels must be known in at least two folds, got known ones in only one"
             )
         trained = clone(classifier).fit(rows[seen], known[seen])
+        classifiers.append(trained)
         rest = fold == held_out
         found[rest] = _log_probabilities(trained, rows[rest], n_labels, floor)
     everything = clone(classifier).fit(rows[known >= 0], known[known >= 0])
-    return OutOfFold(found, everything, floor)
+    return OutOfFold(found, everything, floor, fold, tuple(classifiers))
 
 
 def _log_probabilities(

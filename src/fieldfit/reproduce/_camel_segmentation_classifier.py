@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fieldfit.features.image import OutOfFold, out_of_fold
+from fieldfit.features.image import out_of_fold
 from fieldfit.reproduce._camel_segmentation_data import LABELS, FloatArray, Picture
 
-__all__ = ["Boosting", "new_potentials", "training_potentials"]
+__all__ = ["Boosting", "Trial", "Unaries", "classified"]
 
 
 @dataclass(frozen=True)
@@ -55,23 +55,59 @@ class Boosting:
         return VotingClassifier(named, voting="soft")
 
 
-def training_potentials(
-    pictures: Sequence[Picture], boosting: Boosting, n_folds: int, seed: int
-) -> tuple[list[FloatArray], OutOfFold]:
-    """Log-probabilities of each training picture by classifiers that have not seen it."""
-    sizes = [picture.n_regions for picture in pictures]
+@dataclass(frozen=True)
+class Unaries:
+    """Log-probabilities of superpixels, picture by picture.
+
+    ``by_heart`` are of the training pictures by the classifier that was trained on them, and
+    ``unseen`` by classifiers that were trained on others; ``test`` are of the test pictures.
+    """
+
+    by_heart: list[FloatArray]
+    unseen: list[FloatArray]
+    test: list[FloatArray]
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Training pictures cut in two, with a classifier that knows only the first of them.
+
+    What is chosen on ``held_out`` has seen nothing of the test pictures.
+    """
+
+    seen: list[int]
+    held_out: list[int]
+    potentials: list[FloatArray]
+
+
+def classified(
+    training: Sequence[Picture],
+    test: Sequence[Picture],
+    boosting: Boosting,
+    n_folds: int,
+    seed: int,
+) -> Unaries:
+    """Train the classifiers of a half, and let them judge every picture."""
+    sizes = [picture.n_regions for picture in training]
     found = out_of_fold(
         boosting.classifier(seed),
-        np.concatenate([picture.features for picture in pictures]),
-        np.concatenate([picture.labels for picture in pictures]),
-        np.repeat(np.arange(len(pictures)), sizes),
+        np.concatenate([picture.features for picture in training]),
+        np.concatenate([picture.labels for picture in training]),
+        np.repeat(np.arange(len(training)), sizes),
         n_folds=n_folds,
         n_labels=len(LABELS),
         random_state=seed,
     )
-    return np.split(found.log_probabilities, np.cumsum(sizes)[:-1]), found
-
-
-def new_potentials(pictures: Sequence[Picture], found: OutOfFold) -> list[FloatArray]:
-    """Log-probabilities of other pictures."""
-    return [found.predict_log_proba(picture.features) for picture in pictures]
+    ends = np.cumsum(sizes)
+    folds = found.folds[ends - 1]
+    return Unaries(
+        by_heart=[found.predict_log_proba(picture.features) for picture in training],
+        unseen=np.split(found.log_probabilities, ends[:-1]),
+        test=[found.predict_log_proba(picture.features) for picture in test],
+        trial=Trial(
+            seen=np.flatnonzero(folds != 0).tolist(),
+            held_out=np.flatnonzero(folds == 0).tolist(),
+            potentials=[found.predict_log_proba(picture.features, 0) for picture in training],
+        ),
+    )
