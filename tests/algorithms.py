@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import fieldfit as ff
+from fieldfit.inference.belief_optimization import BeliefOptimization
+from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,30 @@ INFERENCES = (
         None,
         "acyclic",
         entropy=ff.Bethe(),
+    ),
+    Algorithm(
+        "BeliefOptimization",
+        BeliefOptimization(tol=1e-11, max_iter=20_000),
+        "acyclic",
+        None,
+        "acyclic",
+        entropy=ff.Bethe(),
+    ),
+    # on acyclic graphs the regions are edges; every variable counts once, as it does for Bethe
+    *(
+        Algorithm(
+            f"GeneralizedSumProduct with {regions}, {method}",
+            GeneralizedSumProduct(regions, method, tol=1e-11, max_rounds=20_000, max_iter=20_000),
+            "acyclic",
+            None,
+            "acyclic",
+            entropy=ff.Bethe(),
+        )
+        for regions, method in (
+            ("plaquettes", "double-loop"),
+            ("plaquettes", "messages"),
+            ("bethe", "double-loop"),
+        )
     ),
     Algorithm("BruteForce", ff.BruteForce(), "everywhere", None, "everywhere"),
     Algorithm("Exact", ff.Exact(), "everywhere", None, "everywhere"),

@@ -95,7 +95,7 @@ def test_rows_and_report(outcome):
         (half, method) for half in (0, 1) for method in ("piecewise", "camel0")
     ]
     unseen = outcome.tables["out_of_fold"]
-    assert [row["method"] for row in unseen] == [row["method"] for row in outcome.rows]
+    assert [(row["fold"], row["method"]) for row in unseen] == [(0, "piecewise"), (0, "camel0")]
     assert {row["l2"] for row in unseen} == {1.0}
     assert {row["l2"] for row in outcome.rows} <= {0.1, 1.0}
     for row in (*outcome.rows, *unseen, *outcome.tables["classifier"]):

@@ -10,7 +10,7 @@ from scipy.special import expit, log_expit, logsumexp, softmax
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.learner._base import Penalty
-from fieldfit.learner._line_search import wolfe_search
+from fieldfit.learner._line_search import slope_search, wolfe_search
 from fieldfit.learner._pairs import Pairs
 from fieldfit.learner._penalised import set_pseudo_gradient
 from fieldfit.learner.auto import make_learner
@@ -187,6 +187,103 @@ def test_line_search_meets_the_wolfe_conditions(line, step):
     assert value(search.step) <= value(0.0) + 1e-4 * search.step * slope(0.0)
     assert abs(slope(search.step)) <= 0.9 * abs(slope(0.0))
     assert len(steps) <= 20
+
+
+# -- fields that are no gradients ---------------------------------------------------------
+
+
+class Rotated(Problem):
+    """A strongly monotone field that is not the gradient of its (useless) value."""
+
+    n_weights, n_parts, is_conservative = 4, 1, False
+
+    def __init__(self):
+        rng = np.random.default_rng(3)
+        turned = rng.normal(size=(4, 4))
+        self.matrix = np.diag([1.0, 2.0, 5.0, 9.0]) + 0.2 * (turned - turned.T)
+        self.zero = rng.normal(size=4)
+        self.n_evaluations = 0
+
+    def assess(self, weights):
+        self.n_evaluations += 1
+        away = weights - self.zero
+        field = self.matrix @ away + 0.1 * away**3
+        return Assessment(float(self.n_evaluations), field, 0, 1)
+
+    def assess_part(self, weights, part):
+        return self.assess(weights)
+
+
+def test_a_field_without_a_function_is_led_to_its_zero():
+    """Values rise with every evaluation; only slopes are looked at."""
+    problem = Rotated()
+    fit = LBFGS(tol=1e-9, value_tol=0.0).minimize(problem, np.zeros(4))
+    assert fit.converged, fit.status
+    np.testing.assert_allclose(fit.weights, problem.zero, atol=1e-8)
+
+
+def test_by_values_the_same_field_would_be_given_up():
+    problem = Rotated()
+    problem.is_conservative = True
+    fit = LBFGS(tol=1e-9, value_tol=0.0).minimize(problem, np.zeros(4))
+    assert not fit.converged
+
+
+@pytest.mark.parametrize("first", [1e-6, 1e-2, 1.0, 30.0, 1e6])
+@pytest.mark.parametrize(
+    "slope",
+    [
+        lambda t: t - 3.0,
+        lambda t: np.tanh(t - 5.0) - 0.01,
+        lambda t: 1.0 - 2.0 / (1.0 + t) ** 2,
+        lambda t: np.nan if t > 40.0 else t - 3.0,
+    ],
+)
+def test_slope_search(slope, first):
+    search = slope_search(lambda step: (0.0, float(slope(step))), float(slope(0.0)), first)
+    assert search.is_good
+    assert abs(slope(search.step)) <= 0.9 * abs(slope(0.0))
+
+
+def test_slope_search_stops_before_a_jump():
+    search = slope_search(lambda step: (0.0, -1.0 if step < 2.5 else 3.0), -1.0, 1.0)
+    assert search.is_good
+    assert 2.2 < search.step < 2.5
+    from_the_start = slope_search(lambda step: (0.0, 3.0), -1.0, 1.0)
+    assert not from_the_start.is_good
+
+
+def test_slope_search_gives_up_on_a_constant_slope():
+    search = slope_search(lambda step: (0.0, -1.0), -1.0, 1.0)
+    assert not search.is_good
+
+
+class Drawn(Problem):
+    """A gradient with noise, and no value."""
+
+    n_weights, n_parts, is_smooth, is_conservative = 3, 5, False, False
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+        self.zero = np.array([1.0, -2.0, 0.5])
+
+    def assess_part(self, weights, part):
+        noise = self.rng.normal(scale=0.5, size=3)
+        return Assessment(None, 4.0 * (weights - self.zero) + noise, 0, 4)
+
+    def assess(self, weights):
+        return Assessment(None, 20.0 * (weights - self.zero), 0, 20)
+
+
+def test_without_a_value_the_weights_must_come_to_rest():
+    fit = Adam(max_iter=300, random_state=0).minimize(Drawn(), np.zeros(3))
+    assert fit.converged, fit.status
+    assert "weights moved by no more than" in fit.status
+    assert fit.n_iter < 300
+    assert all(row["objective"] is None for row in fit.trace)
+    np.testing.assert_allclose(fit.weights, Drawn().zero, atol=0.05)
+    short = Adam(max_iter=20, random_state=0).minimize(Drawn(), np.zeros(3))
+    assert not short.converged
 
 
 # -- penalties ----------------------------------------------------------------------------

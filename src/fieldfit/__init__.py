@@ -12,6 +12,7 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Convex, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials
+from fieldfit.core.regions import RegionGraph
 from fieldfit.core.result import InferenceResult, MapResult
 from fieldfit.core.template import Block, Template
 from fieldfit.errors import (
@@ -23,11 +24,13 @@ from fieldfit.errors import (
     ZeroWeightError,
 )
 from fieldfit.inference.auto import infer
+from fieldfit.inference.belief_optimization import BeliefOptimization
 from fieldfit.inference.bounds import log_likelihood_bounds
 from fieldfit.inference.brute_force import BruteForce
 from fieldfit.inference.double_loop import DoubleLoop
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.exact_sampling import sample_exactly
+from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.gibbs import Gibbs
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.schedule import grid_clique_order
@@ -53,6 +56,8 @@ from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Evaluation, Objective
 from fieldfit.objective.camel import Camel
+from fieldfit.objective.contrastive import ContrastiveFreeEnergy
+from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -107,12 +112,15 @@ __all__ = [
     "SGD",
     "Adam",
     "Batch",
+    "BeliefOptimization",
     "Beliefs",
     "Bethe",
     "Block",
     "BruteForce",
     "Camel",
     "ChainCRF",
+    "ContrastiveDivergence",
+    "ContrastiveFreeEnergy",
     "ConvergenceWarning",
     "Convex",
     "CountingNumbers",
@@ -124,6 +132,7 @@ __all__ = [
     "ExactMap",
     "FactorGraph",
     "FileFormatError",
+    "GeneralizedSumProduct",
     "Gibbs",
     "GraphCRF",
     "GridCRF",
@@ -147,6 +156,7 @@ __all__ = [
     "Potentials",
     "PottsModel",
     "PseudoLikelihood",
+    "RegionGraph",
     "SkipChainCRF",
     "Stability",
     "SumProduct",

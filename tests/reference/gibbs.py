@@ -39,3 +39,24 @@ def chain(graph, potentials, labels, order, n_sweeps, key):
             labels[variable] = int(np.searchsorted(np.cumsum(p), uniform, side="right"))
             sums[variable] += p
     return labels, [s / n_sweeps for s in sums]
+
+
+def sweep_matrix(graph, potentials):
+    """Transition probabilities of one sweep between all configurations, in the kernel's order."""
+    from fieldfit import BruteForce
+    from fieldfit.inference._conditioned import condition
+
+    order = condition(graph, potentials, None)[0].variables
+    configurations = BruteForce().configurations(graph)
+    index = {tuple(labels): row for row, labels in enumerate(configurations.tolist())}
+    matrix = np.eye(len(configurations))
+    for variable in order:
+        single = np.zeros_like(matrix)
+        for row, labels in enumerate(configurations):
+            p = conditional(graph, potentials, labels, variable)
+            for y, probability in enumerate(p):
+                single[
+                    row, index[(*labels[:variable].tolist(), y, *labels[variable + 1 :].tolist())]
+                ] += probability
+        matrix = matrix @ single
+    return matrix

@@ -21,7 +21,8 @@ class _SampleKind(Kind):
 
     objectives = (
         "pseudolikelihood", "likelihood", "bethe", "trw", "convex", "mean-field",
-        "moment-matching", "piecewise", "camel0", "camel", "camel-empirical",
+        "moment-matching", "piecewise", "camel0", "camel", "camel-empirical", "cd",
+        "cf-bethe", "cf-mean-field",
     )  # fmt: skip
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
@@ -124,7 +125,8 @@ class IsingKind(_SampleKind):
 
     def finish(self, model: Any, args: argparse.Namespace) -> dict[str, Any]:
         """Compute the standard errors, so that they are in the model file."""
-        if model.l1 == 0.0 and len(model.weights_) <= MAX_WEIGHTS_WITH_ERRORS:
+        is_small = len(model.weights_) <= MAX_WEIGHTS_WITH_ERRORS
+        if model.l1 == 0.0 and is_small and model._objective().is_conservative:
             assert len(model.standard_errors_)
             return {"standard_errors": True}
         return {"standard_errors": False}

@@ -298,10 +298,16 @@ class SkipChainKind(ChainKind):
             default="symmetric",
             help="table of linked tokens (default: symmetric)",
         )
+        parser.add_argument(
+            "--edge-features",
+            action="store_true",
+            help="tables of neighbours and of linked tokens that depend on their attributes",
+        )
 
     def parameters(self, args: argparse.Namespace, reader: Any) -> dict[str, Any]:
-        given = {"skip_edges": LINK, "max_links": args.max_links, "skip_table": args.skip_table}
-        return super().parameters(args, reader) | given
+        names = ("max_links", "skip_table", "edge_features")
+        given = {name: getattr(args, name) for name in names}
+        return super().parameters(args, reader) | given | {"skip_edges": LINK}
 
     def reader(self, args: argparse.Namespace) -> SequenceReader:
         return replace(super().reader(args), link=args.link, link_prefix=args.link_prefix)

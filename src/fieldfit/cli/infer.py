@@ -24,8 +24,8 @@ __all__ = ["add_parser", "run"]
 #: Methods of `fieldfit.inference.auto` and `fieldfit.oracle.auto`, written out so that ``--help``
 #: needs no import of them; a test compares the lists.
 METHODS = (
-    "auto", "exact", "bp", "double-loop", "trw", "convex", "mean-field", "gibbs", "max-product",
-    "brute-force",
+    "auto", "exact", "bp", "belief-optimization", "double-loop", "kikuchi", "trw", "convex",
+    "mean-field", "gibbs", "max-product", "brute-force",
 )  # fmt: skip
 SCHEDULES = ("flooding", "sequential", "tree", "residual")
 

@@ -3,6 +3,8 @@
 As in CRFsuite, a pair (attribute, label) or (label, next label) has a weight only if it occurs in
 the training data, unless all are asked for: most attributes of a text go with one or two labels,
 and a model with all pairs would be many times as large.  A pair that does not occur scores 0.
+The edges of a skip-chain may have attributes too; what goes for labels of tokens then goes for the
+parameters of a table of two labels (`AttributeLayout`).
 """
 
 from __future__ import annotations
@@ -18,25 +20,22 @@ from fieldfit.kernels.chain_features import list_pairs, mark_pairs
 from fieldfit.kernels.chain_rows import row_shape
 from fieldfit.kernels.products import LANES
 
-__all__ = ["ChainLayout", "build_layout"]
+__all__ = ["AttributeLayout", "ChainLayout", "attribute_layout", "build_layout"]
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class ChainLayout:
-    """Which weights a chain model has, and where they lie in the weight vector.
+class AttributeLayout:
+    """Which (attribute, label) pairs have a weight: those in the order of their weights.
 
-    ``state_offsets`` and ``state_labels`` list each attribute's labels; ``transitions`` has for
-    every (label, next label) its position among the transition weights, ``-1`` for none.
+    ``state_offsets`` and ``state_labels`` list each attribute's labels.
     """
 
     n_labels: int
     state_offsets: NDArray[np.int64]
     state_labels: NDArray[np.uint16]
-    transitions: NDArray[np.int64]
-    boundary: bool = False
 
     @property
     def n_attributes(self) -> int:
@@ -47,23 +46,47 @@ class ChainLayout:
         return len(self.state_labels)
 
     @property
-    def n_transitions(self) -> int:
-        return int(self.transitions.max(initial=-1)) + 1
+    def state_shape(self) -> tuple[int, ...]:
+        """Shape that the weights are shown in: a table where every pair has one."""
+        if self.n_states == self.n_attributes * self.n_labels:
+            return (self.n_attributes, self.n_labels)
+        return (self.n_states,)
 
-    @property
-    def n_weights(self) -> int:
-        return self.n_states + self.n_transitions + (2 * self.n_labels if self.boundary else 0)
+    def pair(self, position: int) -> tuple[int, int]:
+        """Attribute and label of a weight."""
+        attribute = int(np.searchsorted(self.state_offsets, position, side="right")) - 1
+        return attribute, int(self.state_labels[position])
 
     @property
     def row_shape(self) -> Any:
         """What kernels take to know the width of a row."""
-        return row_shape(self.n_labels)
+        return row_shape(max(self.n_labels, 1))
 
     @property
     def width(self) -> int:
         """Labels in a row of the kernels, with the padding."""
         vectors, tiles = self.row_shape
         return LANES * len(vectors) * len(tiles)
+
+
+@dataclass(frozen=True)
+class ChainLayout(AttributeLayout):
+    """Which weights a chain model has, and where they lie in the weight vector.
+
+    ``transitions`` has for every (label, next label) its position among the transition weights,
+    ``-1`` for none.
+    """
+
+    transitions: NDArray[np.int64]
+    boundary: bool = False
+
+    @property
+    def n_transitions(self) -> int:
+        return int(self.transitions.max(initial=-1)) + 1
+
+    @property
+    def n_weights(self) -> int:
+        return self.n_states + self.n_transitions + (2 * self.n_labels if self.boundary else 0)
 
     def split(self, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Views: states, transitions, start, end."""
@@ -75,9 +98,7 @@ class ChainLayout:
     def block_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the blocks of weights: tables where every pair has a weight."""
         n_labels = self.n_labels
-        shapes: dict[str, tuple[int, ...]] = {"state": (self.n_states,)}
-        if self.n_states == self.n_attributes * n_labels:
-            shapes["state"] = (self.n_attributes, n_labels)
+        shapes = {"state": self.state_shape}
         shapes["transition"] = (self.n_transitions,)
         if self.n_transitions == n_labels**2:
             shapes["transition"] = (n_labels, n_labels)
@@ -103,22 +124,41 @@ def build_layout(
     boundary: bool = False,
 ) -> ChainLayout:
     """The pairs that occur at least ``min_freq`` times (attributes count with their values)."""
-    offsets, state_labels = (
-        _all_states(features.n_attributes, n_labels)
-        if all_possible_states
-        else _seen_states(features, labels, n_labels)
+    states = attribute_layout(
+        features, labels, n_labels, all_possible=all_possible_states, min_freq=min_freq
     )
     pair_counts = _transition_counts(features, labels, n_labels)
     has_transition = pair_counts >= max(min_freq, 0 if all_possible_transitions else 1)
+    transitions = np.full(n_labels**2, -1, dtype=np.int64)
+    transitions[has_transition] = np.arange(int(has_transition.sum()))
+    return ChainLayout(
+        n_labels,
+        states.state_offsets,
+        states.state_labels,
+        transitions.reshape(n_labels, n_labels),
+        boundary,
+    )
+
+
+def attribute_layout(
+    features: TokenFeatures,
+    labels: LabelArray,
+    n_labels: int,
+    *,
+    all_possible: bool = False,
+    min_freq: float = 0.0,
+) -> AttributeLayout:
+    """Pairs of attribute and label that occur at least ``min_freq`` times, or all possible ones."""
+    offsets, state_labels = (
+        _all_states(features.n_attributes, n_labels)
+        if all_possible
+        else _seen_states(features, labels, n_labels)
+    )
     if min_freq > 0:
         offsets, state_labels = _frequent_states(
             features, labels, n_labels, offsets, state_labels, min_freq
         )
-    transitions = np.full(n_labels**2, -1, dtype=np.int64)
-    transitions[has_transition] = np.arange(int(has_transition.sum()))
-    return ChainLayout(
-        n_labels, offsets, state_labels, transitions.reshape(n_labels, n_labels), boundary
-    )
+    return AttributeLayout(n_labels, offsets, state_labels)
 
 
 def _all_states(n_attributes: int, n_labels: int) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fieldfit.estimators._chain_layout import ChainLayout
 
-__all__ = ["describe_weight", "pack_names", "unpack_names"]
+__all__ = ["describe_pair", "describe_weight", "pack_names", "unpack_names"]
 
 
 def describe_weight(
@@ -19,15 +19,29 @@ def describe_weight(
 ) -> str:
     """What a weight belongs to: ``attribute / label``, ``label -> label`` or ``start / label``."""
     if position < layout.n_states:
-        attribute = int(np.searchsorted(layout.state_offsets, position, side="right")) - 1
-        return f"{attributes[attribute]} / {classes[layout.state_labels[position]]}"
+        attribute, label = layout.pair(position)
+        return f"{attributes[attribute]} / {classes[label]}"
     position -= layout.n_states
     if position < layout.n_transitions:
-        (before,), (after,) = np.nonzero(layout.transitions == position)
-        return f"{classes[before]} -> {classes[after]}"
+        return describe_pair(layout.transitions.reshape(-1), position, classes, "->")
     position -= layout.n_transitions
     where = "start" if position < layout.n_labels else "end"
     return f"{where} / {classes[position % layout.n_labels]}"
+
+
+def describe_pair(groups: NDArray[np.int64], group: int, classes: NDArray[Any], mark: str) -> str:
+    """What a parameter of a table of two labels belongs to; ``groups`` has that of each entry.
+
+    >>> describe_pair(np.array([0, 1, 1, 2]), 1, np.array(["A", "B"]), "~")
+    'A ~ B'
+    >>> describe_pair(np.array([0, -1, -1, 0]), 0, np.array(["A", "B"]), "~")
+    'equal labels'
+    """
+    entries = np.flatnonzero(groups == group)
+    first, second = np.divmod(entries, len(classes))
+    if len(entries) > 1 and np.all(first == second):
+        return "equal labels"
+    return f"{classes[first[0]]} {mark} {classes[second[0]]}"
 
 
 def pack_names(names: Iterable[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

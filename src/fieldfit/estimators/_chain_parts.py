@@ -7,8 +7,6 @@ and both give the same value and gradient for the same objective.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +15,14 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.template import Block, Template
-from fieldfit.estimators._chain_layout import ChainLayout
+from fieldfit.estimators._attribute_block import AttributeBlock
 from fieldfit.estimators._chain_tokens import EncodedTokens
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.sum_product import SumProduct
-from fieldfit.kernels.chain_features import (
-    add_token_gradients,
-    collect_rows,
-    spread_rows,
-    token_scores,
-)
 from fieldfit.learner.problem import Part
 from fieldfit.objective._base import Inference
 
-__all__ = ["StateBlock", "chain_parts", "is_exact_on_chains"]
+__all__ = ["chain_parts", "is_exact_on_chains"]
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
@@ -53,91 +45,6 @@ def is_exact_on_chains(inference: Inference) -> bool:
     return isinstance(inference, Exact)
 
 
-class _Entries(NamedTuple):
-    """A block's features for `TemplateProblem.fingerprint`, as a CSR matrix would show them."""
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    data: FloatArray
-
-
-@dataclass(frozen=True)
-class StateBlock(Block):
-    """Weights of (attribute, label) pairs on the tokens ``begin`` to ``end``.
-
-    Like `Block.unary` with sparse features, but with weights only for the pairs that the layout
-    has.
-    """
-
-    tokens: EncodedTokens | None = None
-    begin: int = 0
-    end: int = 0
-
-    @classmethod
-    def of(cls, tokens: EncodedTokens, begin: int, end: int) -> StateBlock:
-        """The block of a range of tokens."""
-        offsets = tokens.entries.offsets
-        first, last = offsets[begin], offsets[end]
-        n_labels = tokens.layout.n_labels
-        return cls(
-            name="state",
-            part="unary",
-            starts=np.arange(end - begin, dtype=np.int64) * n_labels,
-            groups=np.arange(n_labels),
-            features=_Entries(
-                offsets[begin : end + 1],
-                tokens.entries.codes[first:last],
-                tokens.entries.values[first:last],
-            ),
-            tokens=tokens,
-            begin=begin,
-            end=end,
-        )
-
-    @property
-    def layout(self) -> ChainLayout:
-        assert self.tokens is not None
-        return self.tokens.layout
-
-    @property
-    def n_weights(self) -> int:
-        return self.layout.n_states
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        """One weight for each pair."""
-        return (self.layout.n_states,)
-
-    def add_potentials(self, weights: FloatArray, vector: FloatArray) -> None:
-        """Add the scores of the tokens."""
-        assert self.tokens is not None
-        width, states = self.layout.width, self.tokens.states
-        weights = np.ascontiguousarray(weights)
-        rows = np.empty(len(states.row_attributes) * width)
-        spread_rows(states, weights, width, rows)
-        scores = np.empty((self.end - self.begin, width))
-        token_scores(
-            self.layout.row_shape, self.tokens.entries, states, weights, rows, self.begin, self.end,
-            scores.reshape(-1),
-        )  # fmt: skip
-        vector += scores[:, : self.layout.n_labels].reshape(-1)
-
-    def gradient(self, vector: FloatArray) -> FloatArray:
-        """The transpose of `add_potentials`."""
-        assert self.tokens is not None
-        width, states = self.layout.width, self.tokens.states
-        residuals = np.zeros((self.end - self.begin, width))
-        residuals[:, : self.layout.n_labels] = vector.reshape(-1, self.layout.n_labels)
-        rows = np.zeros(len(states.row_attributes) * width)
-        gradient = np.zeros(self.layout.n_states)
-        add_token_gradients(
-            self.layout.row_shape, self.tokens.entries, states, residuals.reshape(-1),
-            self.begin, self.end, rows, gradient,
-        )  # fmt: skip
-        collect_rows(states, rows, width, gradient)
-        return gradient
-
-
 def chain_parts(
     tokens: EncodedTokens,
     labels: LabelArray | None = None,
@@ -145,12 +52,13 @@ def chain_parts(
     batch_size: int | None = None,
     *,
     graphs: Sequence[FactorGraph] | None = None,
-    further: Callable[[Batch], list[Block]] | None = None,
+    further: Callable[[Batch, NDArray[np.int64]], list[Block]] | None = None,
 ) -> list[Part]:
     """Batches of consecutive sequences; empty ones are left out.
 
     ``graphs`` (one for each sequence, its chain in factors of type `CHAIN`) and ``further``
-    blocks on their batches make models that are more than chains.
+    blocks, made from the batch of a part and the numbers of its sequences, make models that are
+    more than chains.
     """
     offsets = tokens.sequence_offsets
     if graphs is None:
@@ -159,7 +67,9 @@ def chain_parts(
     for chosen in _groups(tokens, graphs, batch_size):
         batch = Batch.of([graphs[m] for m in chosen])
         begin, end = int(offsets[chosen[0]]), int(offsets[chosen[-1] + 1])
-        blocks = _blocks(tokens, batch, begin, end) + ([] if further is None else further(batch))
+        blocks = _blocks(tokens, batch, begin, end)
+        if further is not None:
+            blocks += further(batch, chosen)
         parts.append(
             Part(
                 batch,
@@ -197,7 +107,7 @@ def _groups(
     sizes = [graphs[m].table_offsets[-1] + graphs[m].unary_offsets[-1] for m in filled.tolist()]
     entries = np.cumsum(sizes, dtype=np.int64)
     total = int(entries[-1]) if len(entries) else 0
-    balanced = np.sqrt(float(total) * tokens.layout.n_weights / VECTORS_PER_PART)
+    balanced = np.sqrt(float(total) * tokens.n_weights / VECTORS_PER_PART)
     size = max(ENTRIES_PER_PART, int(balanced))
     bounds = np.unique(np.searchsorted(entries, np.arange(size, total, size)))
     for group in np.split(filled, bounds):
@@ -209,8 +119,10 @@ def _blocks(tokens: EncodedTokens, batch: Batch, begin: int, end: int) -> list[B
     layout, graph = tokens.layout, batch.graph
     chain = np.flatnonzero(graph.factor_types == CHAIN)
     tables = graph.table_offsets[:-1][chain].astype(np.int64)
+    n_labels = layout.n_labels
+    starts = np.arange(end - begin, dtype=np.int64) * n_labels
     blocks: list[Block] = [
-        StateBlock.of(tokens, begin, end),
+        AttributeBlock.of("state", "unary", starts, np.arange(n_labels), tokens, begin),
         Block("transition", "factors", tables, layout.transitions.reshape(-1)),
     ]
     if layout.boundary:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.estimators._chain_features import TokenFeatures
-from fieldfit.estimators._chain_layout import ChainLayout
+from fieldfit.estimators._chain_layout import AttributeLayout, ChainLayout
 from fieldfit.kernels.chain_decoding import best_labels
 from fieldfit.kernels.chain_features import (
     LIST,
@@ -25,7 +25,7 @@ from fieldfit.kernels.chain_features import (
 from fieldfit.kernels.chains import ChainModel, ChainScratch, chain_marginals
 from fieldfit.learner.problem import n_threads
 
-__all__ = ["EncodedTokens"]
+__all__ = ["EncodedRows", "EncodedTokens", "encode"]
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
@@ -36,33 +36,30 @@ ROW_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class EncodedTokens:
-    """Tokens in the form that kernels read, for one layout (see `kernels.chain_features`)."""
+class EncodedRows:
+    """Attributes of tokens, or of edges, in the form that kernels read (see `chain_features`)."""
 
-    layout: ChainLayout
+    layout: AttributeLayout
     states: StateIndex
     entries: TokenEntries
+
+
+@dataclass(frozen=True)
+class EncodedTokens(EncodedRows):
+    """All tokens of some sequences, for one layout."""
+
+    layout: ChainLayout
     sequence_offsets: NDArray[np.int64]
 
     @classmethod
     def of(cls, layout: ChainLayout, features: TokenFeatures) -> EncodedTokens:
         """Choose how each attribute is served, and sort every token's attributes accordingly."""
-        visits = np.bincount(features.indices, minlength=layout.n_attributes)
-        states = _state_index(layout, visits)
-        n_tokens = features.n_tokens
-        dropped = int(visits[states.kinds == NONE].sum())
-        kept = len(features.indices) - dropped
-        entries = TokenEntries(
-            offsets=np.empty(n_tokens + 1, dtype=np.int64),
-            n_rows=np.empty(n_tokens, dtype=np.int32),
-            n_lists=np.empty(n_tokens, dtype=np.int32),
-            codes=np.empty(kept, dtype=np.int32),
-            values=np.empty(kept if features.values.size else 0),
-        )
-        encode_tokens(
-            features.offsets, features.indices, features.values, states.kinds, states.codes, entries
-        )
-        return cls(layout, states, entries, features.sequence_offsets)
+        return cls(layout, *encode(layout, features), features.sequence_offsets)
+
+    @property
+    def n_weights(self) -> int:
+        """Of the model that these tokens are for."""
+        return self.layout.n_weights
 
     @property
     def n_sequences(self) -> int:
@@ -170,7 +167,25 @@ class EncodedTokens:
             list(pool.map(run, bounds[:-1], bounds[1:]))
 
 
-def _state_index(layout: ChainLayout, visits: NDArray[np.int64]) -> StateIndex:
+def encode(layout: AttributeLayout, features: TokenFeatures) -> tuple[StateIndex, TokenEntries]:
+    """How each attribute is served, and the rows' attributes sorted accordingly."""
+    visits = np.bincount(features.indices, minlength=layout.n_attributes)
+    states = _state_index(layout, visits)
+    kept = len(features.indices) - int(visits[states.kinds == NONE].sum())
+    entries = TokenEntries(
+        offsets=np.empty(features.n_tokens + 1, dtype=np.int64),
+        n_rows=np.empty(features.n_tokens, dtype=np.int32),
+        n_lists=np.empty(features.n_tokens, dtype=np.int32),
+        codes=np.empty(kept, dtype=np.int32),
+        values=np.empty(kept if features.values.size else 0),
+    )
+    encode_tokens(
+        features.offsets, features.indices, features.values, states.kinds, states.codes, entries
+    )
+    return states, entries
+
+
+def _state_index(layout: AttributeLayout, visits: NDArray[np.int64]) -> StateIndex:
     """Rows for attributes with most labels, and for as many frequent ones as fit the cache."""
     counts = np.diff(layout.state_offsets)
     kinds = np.full(len(counts), LIST, dtype=np.uint8)

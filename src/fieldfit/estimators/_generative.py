@@ -18,6 +18,7 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError
 from fieldfit.estimators._base import FieldEstimator, Path
+from fieldfit.estimators._generative_chains import ChainsProblem
 from fieldfit.estimators._generative_copies import CopiesProblem, GenerativeProblem
 from fieldfit.estimators._generative_drawing import draw_samples, independent_start
 from fieldfit.estimators._generative_parameters import PairwiseParameters, checked_edges
@@ -26,6 +27,7 @@ from fieldfit.estimators._generative_samples import (
     Samples,
     checked_sample_weight,
     column_names,
+    require_joined,
     require_labels,
 )
 from fieldfit.estimators._sandwich import sandwich_covariance
@@ -33,8 +35,10 @@ from fieldfit.inference.exact import Exact
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.learner._base import Validation
+from fieldfit.learner.auto import as_seed
 from fieldfit.objective._base import Objective
 from fieldfit.objective.camel import Camel
+from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.moment_matching import MomentMatching
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
@@ -68,7 +72,8 @@ class GenerativeEstimator(FieldEstimator):
         ----------
         samples
             ``(n_samples, n_variables)``, one joint observation in each row; missing entries are
-            summed out, rows are never dropped for them.
+            summed out, rows are never dropped for them.  A column that is missing everywhere is a
+            hidden variable; ``edges`` must then be given.
         edges
             ``(n_edges, 2)`` pairs of variables that may have a coupling; all pairs if ``None``.
         sample_weight
@@ -85,6 +90,7 @@ class GenerativeEstimator(FieldEstimator):
         weights = self._weights_of_samples(sample_weight, labels)
         parameters = self._new_parameters(labels, checked_edges(edges, labels.shape[1]))
         self._check_columns(labels)
+        require_joined(labels, edges)
         names = column_names(samples)
         if names is None:
             self.__dict__.pop("feature_names_in_", None)
@@ -102,7 +108,7 @@ class GenerativeEstimator(FieldEstimator):
         problem = self._problem(objective, self._samples)
         self._learn(
             problem,
-            independent_start(parameters, self._samples),
+            independent_start(parameters, self._samples, as_seed(self.random_state)),
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )
@@ -205,6 +211,11 @@ class GenerativeEstimator(FieldEstimator):
                     f"standard errors need l1 = 0, because weights at zero have no normal "
                     f"distribution, got l1 = {self.l1}"
                 )
+            if not self._objective().is_conservative:
+                raise InvalidInputError(
+                    "standard errors need an objective with a gradient of its own, got "
+                    f"{self.objective!r}, which leaves a term out or draws it"
+                )
             if self._samples is None:
                 raise InvalidInputError(
                     "standard errors need the samples, which the model file does not hold: read "
@@ -268,6 +279,8 @@ class GenerativeEstimator(FieldEstimator):
         if isinstance(objective, MomentMatching):
             inference = objective.prediction(self._parameters.graph)
             return MomentProblem(self._parameters, samples, inference)
+        if isinstance(objective, ContrastiveDivergence):
+            return ChainsProblem(self._parameters, samples, objective, self.n_jobs)
         return CopiesProblem(self._parameters, samples, objective)
 
     def _match_moments(

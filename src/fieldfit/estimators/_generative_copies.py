@@ -69,6 +69,7 @@ class CopiesProblem(GenerativeProblem):
         super().__init__(parameters, samples)
         self.objective: Objective = objective
         self.is_smooth = objective.is_smooth
+        self.is_conservative = objective.is_conservative
         graph = parameters.graph
         entries = int(graph.unary_offsets[-1] + graph.table_offsets[-1])
         size = max(1, ENTRIES_PER_CHUNK // max(1, entries))

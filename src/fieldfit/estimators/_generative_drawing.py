@@ -21,6 +21,8 @@ FloatArray = NDArray[np.float64]
 LIMITS = Exact(max_memory=2.0**28, max_operations=1e8)
 #: Gibbs chains that run side by side.
 N_CHAINS = 64
+#: Size of the entries that couplings of hidden variables start with.
+HIDDEN_COUPLING = 0.1
 
 
 def draw_samples(
@@ -44,15 +46,26 @@ def draw_samples(
         return drawn.astype(np.int64)
 
 
-def independent_start(parameters: PairwiseParameters, samples: Samples) -> FloatArray:
+def independent_start(
+    parameters: PairwiseParameters, samples: Samples, random_state: int | None = None
+) -> FloatArray:
     """Weights of independent variables with the samples' frequencies.
 
     Half a sample is added to each label, so that one that never occurs has a finite field.
+    Variables that are hidden in all samples start with small random couplings: at zero they
+    would say nothing about the others, and learning would never find out what they could say.
     """
     counts = np.full((parameters.n_variables, parameters.n_labels), 0.5)
     for label in range(parameters.n_labels):
         counts[:, label] += samples.weights @ (samples.labels == label)
     unary = np.log(counts)
     unary -= unary.mean(axis=1, keepdims=True)
-    tables = np.zeros(parameters.n_edges * parameters.n_labels**2)
-    return parameters.weights_of(Potentials.from_flat(parameters.graph, unary.reshape(-1), tables))
+    tables = np.zeros((parameters.n_edges, parameters.n_labels**2))
+    hidden = np.all(samples.labels < 0, axis=0)
+    joined = hidden[parameters.edges].any(axis=1)
+    if joined.any():
+        generator = np.random.default_rng(0 if random_state is None else random_state)
+        size = (int(joined.sum()), tables.shape[1])
+        tables[joined] = generator.normal(scale=HIDDEN_COUPLING, size=size)
+    potentials = Potentials.from_flat(parameters.graph, unary.reshape(-1), tables.reshape(-1))
+    return parameters.weights_of(potentials)

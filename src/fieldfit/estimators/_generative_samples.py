@@ -21,6 +21,7 @@ __all__ = [
     "checked_labels",
     "checked_sample_weight",
     "column_names",
+    "require_joined",
     "require_labels",
 ]
 
@@ -132,11 +133,6 @@ def checked_labels(samples: Any, values: tuple[int, ...] | None = None) -> Label
             f"column {column}"
         )
     labels[missing] = -1
-    unseen = np.flatnonzero((labels < 0).all(axis=0))
-    if len(unseen):
-        raise InvalidInputError(
-            f"samples must have a label in every column, got none in column {unseen[0]}"
-        )
     return labels
 
 
@@ -189,3 +185,13 @@ def _numbers(samples: Any) -> NDArray[Any]:
         return array.astype(np.float64)  # None becomes NaN
     except (TypeError, ValueError):
         raise InvalidInputError(f"samples must be numbers, got dtype {array.dtype}") from None
+
+
+def require_joined(labels: LabelMatrix, edges: Any) -> None:
+    """Refuse columns without a single value, unless edges say that hidden variables are meant."""
+    hidden = np.flatnonzero((labels < 0).all(axis=0))
+    if len(hidden) and edges is None:
+        raise InvalidInputError(
+            "samples must have a label in every column unless edges are given (hidden variables), "
+            f"got none in column {hidden[0]}"
+        )

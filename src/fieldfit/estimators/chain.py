@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -238,13 +237,10 @@ class ChainCRF(FieldEstimator):
         self._require_fit()
         order = np.argsort(-np.abs(self.weights_), kind="stable")[:n]
         attributes = self.attributes_
-        return [
-            (
-                float(self.weights_[k]),
-                describe_weight(self._layout, int(k), attributes, self.classes_),
-            )
-            for k in order
-        ]
+        return [(float(self.weights_[k]), self._describe_weight(int(k), attributes)) for k in order]
+
+    def _describe_weight(self, position: int, attributes: Sequence[str]) -> str:
+        return describe_weight(self._layout, position, attributes, self.classes_)
 
     # -- from sequences to arrays -----------------------------------------------------------
 
@@ -263,28 +259,29 @@ class ChainCRF(FieldEstimator):
             raise InvalidInputError(f"X must be a list of sequences, got {type(X).__name__}")
         return X
 
-    def _encode_training(
-        self, X: Sequences, labels: LabelArray, breaks: Sequence[NDArray[np.int64]] = ()
-    ) -> EncodedTokens:
-        """Number the attributes, decide on the weights, and encode.
-
-        ``breaks`` are, for each sequence, the tokens before which its chain is cut.
-        """
+    def _encode_training(self, X: Sequences, labels: LabelArray) -> EncodedTokens:
+        """Number the attributes, decide on the weights, and encode."""
         features, dense = self._read_training(self._sequences(X))
-        all_states = self.all_possible_states
-        starts = features.sequence_offsets
-        cuts = [begin + inside for begin, inside in zip(starts, breaks, strict=False)]
-        self._layout = build_layout(
-            replace(features, sequence_offsets=np.sort(np.concatenate([starts, *cuts]))),
+        self._layout = self._choose_weights(features, labels, dense)
+        self._block_shapes = self._layout.block_shapes()
+        return EncodedTokens.of(self._layout, features)
+
+    def _choose_weights(
+        self, features: TokenFeatures, labels: LabelArray, dense: bool
+    ) -> ChainLayout:
+        """Which weights the model has; chains are the sequences of ``features``."""
+        return build_layout(
+            features,
             labels,
             len(self.classes_),
-            all_possible_states=dense if all_states is None else bool(all_states),
+            all_possible_states=self._has_all_states(dense),
             all_possible_transitions=bool(self.all_possible_transitions),
             min_freq=self.min_freq,
             boundary=bool(self.boundary_weights),
         )
-        self._block_shapes = self._layout.block_shapes()
-        return EncodedTokens.of(self._layout, features)
+
+    def _has_all_states(self, dense: bool) -> bool:
+        return dense if self.all_possible_states is None else bool(self.all_possible_states)
 
     def _read_training(self, X: Sequences) -> tuple[TokenFeatures, bool]:
         if _holds_matrices(X):
@@ -298,15 +295,16 @@ class ChainCRF(FieldEstimator):
         self.n_features_in_ = features.n_attributes
         return features, False
 
-    def _encode(self, X: Sequences) -> EncodedTokens:
+    def _read(self, X: Sequences) -> TokenFeatures:
         """Sequences with the attributes that the model knows."""
         sequences = self._sequences(X)
-        if self._vocabulary is None:
-            has_intercept = self._layout.n_attributes > self.n_features_in_
-            features, _ = read_matrices(sequences, self.n_features_in_, has_intercept)
-        else:
-            features = read_items(sequences, self._vocabulary)
-        return EncodedTokens.of(self._layout, features)
+        if self._vocabulary is not None:
+            return read_items(sequences, self._vocabulary)
+        has_intercept = self._layout.n_attributes > self.n_features_in_
+        return read_matrices(sequences, self.n_features_in_, has_intercept)[0]
+
+    def _encode(self, X: Sequences) -> EncodedTokens:
+        return EncodedTokens.of(self._layout, self._read(X))
 
     def _problem(
         self,

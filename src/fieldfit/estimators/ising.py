@@ -174,8 +174,9 @@ class IsingModel(GenerativeEstimator):
 
     def _check_columns(self, labels: LabelMatrix) -> None:
         values = _VALUES[self.encoding]
+        hidden = (labels < 0).all(axis=0)
         for label, value in enumerate(values):
-            seen = (labels == label).any(axis=0)
+            seen = (labels == label).any(axis=0) | hidden
             if not seen.all():
                 raise InvalidInputError(
                     f"samples must have both values in every column, got no {value} in column "

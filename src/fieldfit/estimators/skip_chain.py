@@ -2,6 +2,7 @@
 
     p(y | x) ∝ exp(sum_t w(y_t)·x_t + sum_t V(y_t, y_{t+1}) + sum_{(s, t) linked} U(y_s, y_t))
 
+With ``edge_features`` the tables ``V`` and ``U`` are functions of ``x``, too (`_skip_edges`).
 Linked tokens are, say, occurrences of one name in a document: what is clear in one place helps in
 the other.  The chain may be cut, so that sentences of one document are chains of their own and
 only skip edges run between them.  The graph has cycles, so learning takes a surrogate such as
@@ -13,19 +14,22 @@ information extraction", ICML workshop on statistical relational learning (2004)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
 from fieldfit.core.template import Block, Tying, tie_entries
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._base import FloatArray
-from fieldfit.estimators._chain_parts import chain_parts
-from fieldfit.estimators._chain_tokens import EncodedTokens
+from fieldfit.estimators._chain_features import TokenFeatures
+from fieldfit.estimators._chain_names import describe_pair
+from fieldfit.estimators._chain_parts import CHAIN, chain_parts
+from fieldfit.estimators._chain_tokens import EncodedTokens, encode
+from fieldfit.estimators._edge_weights import EdgeWeights
+from fieldfit.estimators._skip_edges import SKIP, Joints, LinkedTokens, skip_chain_graph
 from fieldfit.estimators._skip_links import (
     checked_breaks,
     checked_links,
@@ -43,23 +47,6 @@ __all__ = ["SkipChainCRF"]
 LabelArray = NDArray[np.int32]
 #: The name of a feature, a function of a sequence, or nothing: given with the sequences.
 Joining = str | Callable[[Any], ArrayLike] | None
-
-#: Factor types of the graphs.
-CHAIN, SKIP = 0, 1
-
-
-class Joints(NamedTuple):
-    """Skip edges ``(E, 2)`` of one sequence, and where a new chain begins in it."""
-
-    links: NDArray[np.int64]
-    breaks: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class LinkedTokens(EncodedTokens):
-    """Tokens, and how those of each sequence are joined."""
-
-    joints: tuple[Joints, ...] = ()
 
 
 class SkipChainCRF(ChainCRF):
@@ -85,6 +72,11 @@ class SkipChainCRF(ChainCRF):
         given as ``(tokens, edges, breaks)``.
     skip_table
         ``"symmetric"``, ``"full"``, ``"potts"`` or ``"potts-labels"``.
+    edge_features
+        Whether tables depend on the input: that of an edge of the chain on the features of its
+        first token, that of a skip edge on the sum of the features of both tokens.  As for states,
+        an attribute has weights for the pairs of labels that it occurs with in training, or for
+        all (``all_possible_states``), and ``min_freq`` applies.
     l2, l1, learner, max_iter, tol, fit_intercept, all_possible_states, all_possible_transitions
         As for `ChainCRF`, and so are ``min_freq``, ``boundary_weights``, ``decode``,
         ``batch_size``, ``random_state``, ``n_jobs`` and ``verbose``.
@@ -108,6 +100,9 @@ class SkipChainCRF(ChainCRF):
 
     kind: ClassVar[str] = "skip-chain"
 
+    #: Weights of the attributes of edges; ``None`` without ``edge_features``.
+    _edge_weights: EdgeWeights | None
+
     def __init__(
         self,
         objective: str | Objective = "trw",
@@ -116,6 +111,7 @@ class SkipChainCRF(ChainCRF):
         max_links: int = 10,
         breaks: Joining = None,
         skip_table: Tying = "symmetric",
+        edge_features: bool = False,
         l2: float = 1.0,
         l1: float = 0.0,
         learner: Any = None,
@@ -154,6 +150,7 @@ class SkipChainCRF(ChainCRF):
         self.max_links = max_links
         self.breaks = breaks
         self.skip_table = skip_table
+        self.edge_features = edge_features
 
     # -- from sequences to tokens with links --------------------------------------------------
 
@@ -216,18 +213,44 @@ class SkipChainCRF(ChainCRF):
             joints.append(Joints(checked_links(index, given, length, cuts), cuts))
         return tuple(joints)
 
-    def _encode_training(
-        self, X: Sequence[Any], labels: LabelArray, breaks: Sequence[NDArray[np.int64]] = ()
-    ) -> EncodedTokens:
+    def _encode_training(self, X: Sequence[Any], labels: LabelArray) -> EncodedTokens:
         joints = self._joints(X)
-        tokens = super()._encode_training(X, labels, breaks or [given.breaks for given in joints])
+        features, dense = self._read_training(self._sequences(X))
+        starts = features.sequence_offsets
+        cuts = [begin + given.breaks for begin, given in zip(starts, joints, strict=False)]
+        chains = replace(features, sequence_offsets=np.sort(np.concatenate([starts, *cuts])))
+        self._layout = self._choose_weights(chains, labels, dense)
         n_labels = self._layout.n_labels
-        _, shape = tie_entries((n_labels, n_labels), self.skip_table)
-        self._block_shapes = {**self._block_shapes, "skip": shape}
-        return _joined(tokens, joints)
+        _, skip_shape = tie_entries((n_labels, n_labels), self.skip_table)
+        self._block_shapes = {**self._layout.block_shapes(), "skip": skip_shape}
+        self._edge_weights = None
+        if self.edge_features:
+            self._edge_weights = EdgeWeights.choose(
+                features,
+                joints,
+                labels,
+                self._groups(),
+                n_labels,
+                self.n_features_in_,
+                all_possible=self._has_all_states(dense),
+                min_freq=self.min_freq,
+            )
+            self._block_shapes |= self._edge_weights.block_shapes()
+        return self._linked(features, joints)
 
     def _encode(self, X: Sequence[Any]) -> EncodedTokens:
-        return _joined(super()._encode(X), self._joints(X))
+        return self._linked(self._read(X), self._joints(X))
+
+    def _linked(self, features: TokenFeatures, joints: tuple[Joints, ...]) -> LinkedTokens:
+        edges = () if self._edge_weights is None else self._edge_weights.rows(features, joints)
+        encoded = encode(self._layout, features)
+        return LinkedTokens(self._layout, *encoded, features.sequence_offsets, joints, edges)
+
+    def _groups(self) -> dict[int, NDArray[np.int64]]:
+        """For each type of edges the parameter of every entry of a table, ``-1`` for none."""
+        n_labels = self._layout.n_labels
+        skip, _ = tie_entries((n_labels, n_labels), self.skip_table)
+        return {CHAIN: self._layout.transitions.reshape(-1), SKIP: skip}
 
     # -- learning and prediction on graphs with cycles ------------------------------------------
 
@@ -240,21 +263,20 @@ class SkipChainCRF(ChainCRF):
         assert isinstance(tokens, LinkedTokens)
         n_labels = tokens.layout.n_labels
         graphs = [
-            _skip_chain(int(length), joints, n_labels)
+            skip_chain_graph(int(length), joints, n_labels)
             for length, joints in zip(np.diff(tokens.sequence_offsets), tokens.joints, strict=True)
         ]
 
-        def skip_block(batch: Batch) -> list[Block]:
+        def edge_blocks(batch: Batch, sequences: NDArray[np.int64]) -> list[Block]:
             factors = np.flatnonzero(batch.graph.factor_types == SKIP)
             shape = (n_labels, n_labels)
-            return [
-                Block.tables(
-                    batch.graph, self.skip_table, factors=factors, name="skip", shape=shape
-                )
-            ]
+            constants = Block.tables(
+                batch.graph, self.skip_table, factors=factors, name="skip", shape=shape
+            )
+            return [constants, *(rows.block(batch, sequences) for rows in tokens.edges)]
 
         return chain_parts(
-            tokens, labels, sequence_weights, self.batch_size, graphs=graphs, further=skip_block
+            tokens, labels, sequence_weights, self.batch_size, graphs=graphs, further=edge_blocks
         )
 
     def _problem(
@@ -285,19 +307,23 @@ class SkipChainCRF(ChainCRF):
             found.append(MaxProduct().run_batch(part.batch, potentials).labels)
         return np.concatenate(found)
 
+    # -- names and files ------------------------------------------------------------------------
 
-def _joined(tokens: EncodedTokens, joints: tuple[Joints, ...]) -> LinkedTokens:
-    return LinkedTokens(
-        tokens.layout, tokens.states, tokens.entries, tokens.sequence_offsets, joints
-    )
+    def _describe_weight(self, position: int, attributes: Sequence[str]) -> str:
+        if position < self._layout.n_weights:
+            return super()._describe_weight(position, attributes)
+        position -= self._layout.n_weights
+        n_skip = int(np.prod(self._block_shapes["skip"], dtype=np.int64))
+        if position < n_skip or self._edge_weights is None:
+            return describe_pair(self._groups()[SKIP], position, self.classes_, "~")
+        return self._edge_weights.describe(position - n_skip, attributes, self.classes_)
 
+    def _model_arrays(self) -> dict[str, NDArray[Any]]:
+        edges = {} if self._edge_weights is None else self._edge_weights.arrays()
+        return super()._model_arrays() | edges
 
-def _skip_chain(length: int, joints: Joints, n_labels: int) -> FactorGraph:
-    """A chain of type 0, without its edges at the breaks, and skip edges of type 1."""
-    seconds = np.setdiff1d(np.arange(1, max(length, 1)), joints.breaks, assume_unique=True)
-    chain = np.stack([seconds - 1, seconds], axis=1)
-    edges = np.concatenate([chain, joints.links])
-    types = np.repeat([CHAIN, SKIP], [len(chain), len(joints.links)])
-    return FactorGraph.from_flat(
-        np.full(length, n_labels), edges.reshape(-1), np.full(len(edges), 2), types
-    )
+    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore_model(metadata, arrays)
+        self._edge_weights = (
+            EdgeWeights.from_arrays(arrays, self._groups()) if self.edge_features else None
+        )

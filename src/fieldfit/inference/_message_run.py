@@ -71,6 +71,7 @@ class MessageRun:
             np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0)
         )
         self.n_iter = 0
+        self.n_messages = 0
         self.changes = np.zeros(batch.graph.n_variables)  # of the messages into each variable
 
     def sweeps(self, max_sweeps: int) -> None:
@@ -105,6 +106,7 @@ class MessageRun:
             )  # fmt: skip
             done += n_sweeps
             self.n_iter += n_sweeps
+            self.n_messages += n_sweeps * (len(plan.pair_target) + len(plan.slots))
             if flags & CONTRADICTION:
                 raise_contradiction(self.graph, self.state)
             self.changes = variable_changes(structure, plan, changes)
@@ -146,6 +148,7 @@ class MessageRun:
                 min(per_call, most - total),
             )
             total += n_messages
+            self.n_messages += n_messages
             self.n_iter = -(-total // n_slots)
             if contradiction:
                 raise_contradiction(graph, self.state)
@@ -211,6 +214,7 @@ class MessageRun:
             method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
             log_partitions=values,
             converged_examples=settled,
+            diagnostics={"n_messages": self.n_messages},
             state=self.state,
         )
 

@@ -13,9 +13,11 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError, TooLargeError
+from fieldfit.inference.belief_optimization import BeliefOptimization
 from fieldfit.inference.brute_force import BruteForce
 from fieldfit.inference.double_loop import DoubleLoop
 from fieldfit.inference.exact import Exact
+from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.gibbs import Gibbs
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
@@ -23,7 +25,8 @@ from fieldfit.inference.sum_product import SumProduct
 __all__ = ["INFERENCE_METHODS", "infer"]
 
 INFERENCE_METHODS = (
-    "auto", "exact", "bp", "double-loop", "trw", "convex", "mean-field", "gibbs", "brute-force",
+    "auto", "exact", "bp", "belief-optimization", "double-loop", "kikuchi", "trw", "convex",
+    "mean-field", "gibbs", "brute-force",
 )  # fmt: skip
 
 _ENTROPIES: dict[str, type[Entropy]] = {"bp": Bethe, "trw": TreeReweighted, "convex": Convex}
@@ -33,7 +36,9 @@ _USED: dict[str, frozenset[str]] = {
     "auto": frozenset({"max_iter", "tol"}),
     "exact": frozenset(),
     "bp": _ITERATIVE | {"schedule"},
+    "belief-optimization": frozenset({"max_iter", "tol"}),
     "double-loop": frozenset({"max_iter", "tol"}),
+    "kikuchi": frozenset({"damping", "max_iter", "tol"}),
     "trw": _ITERATIVE | {"schedule"},
     "convex": _ITERATIVE | {"schedule"},
     "mean-field": _ITERATIVE,
@@ -88,9 +93,17 @@ def infer(
     if method == "gibbs":
         gibbs = replace(Gibbs(random_state=random_state), **_given(n_sweeps=max_iter))
         return gibbs.run(graph, potentials, observed, progress=progress)
+    if method == "belief-optimization":
+        descent = replace(BeliefOptimization(), **_given(max_iter=max_iter, tol=tol))
+        return descent.run(graph, potentials, observed, progress=progress)
     if method == "double-loop":
         double_loop = replace(DoubleLoop(), **_given(max_rounds=max_iter, tol=tol))
         return double_loop.run(graph, potentials, observed, progress=progress)
+    if method == "kikuchi":
+        kikuchi = replace(
+            GeneralizedSumProduct(), **_given(damping=damping, max_rounds=max_iter, tol=tol)
+        )
+        return kikuchi.run(graph, potentials, observed, progress=progress)
     solver = SumProduct(entropy=_ENTROPIES[method]())
     given = _given(schedule=schedule, damping=damping, tol=tol, max_iter=max_iter)
     return replace(solver, **given).run(graph, potentials, observed, progress=progress)

@@ -39,6 +39,7 @@ __all__ = [
     "add_token_gradients",
     "collect_rows",
     "encode_tokens",
+    "join_rows",
     "list_pairs",
     "mark_pairs",
     "spread_rows",
@@ -150,6 +151,38 @@ def encode_tokens(
                 entries.values[position + n] = scratch_values[n]
         position += kept
     entries.offsets[offsets.size - 1] = position
+
+
+@njit(**_options)
+def join_rows(
+    offsets: Any,
+    indices: Any,
+    values: Any,
+    tokens: Any,
+    n_attributes: int,
+    out_offsets: Any,
+    out_indices: Any,
+    out_values: Any,
+) -> None:
+    """The attributes of all tokens in a row of ``tokens``, one after the other, for every row.
+
+    Those from ``n_attributes`` on are left out.  ``out_offsets`` is filled first, the others if
+    they are large enough.
+    """
+    weighted = values.size > 0
+    position = 0
+    for row in range(tokens.shape[0]):
+        out_offsets[row] = position
+        for column in range(tokens.shape[1]):
+            token = tokens[row, column]
+            for n in range(offsets[token], offsets[token + 1]):
+                if indices[n] < n_attributes:
+                    if position < out_indices.size:
+                        out_indices[position] = indices[n]
+                        if weighted:
+                            out_values[position] = values[n]
+                    position += 1
+    out_offsets[tokens.shape[0]] = position
 
 
 # -- at every evaluation ------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.errors import InvalidInputError
-from fieldfit.learner._line_search import Search, orthant_search, wolfe_search
+from fieldfit.learner._line_search import Search, orthant_search, slope_search, wolfe_search
 from fieldfit.learner._pairs import Pairs
 from fieldfit.learner._penalised import PenalisedProblem, Point, set_pseudo_gradient
 from fieldfit.learner._run import Method, Outcome, Row
@@ -42,6 +42,8 @@ class Descent(Method):
         self.n_restarts, self.has_restarted = 0, False
         self.direction = np.empty(n_weights)
         self._scratch = np.empty(n_weights)
+        #: False: the gradient is not that of the values, which then say nothing about a step.
+        self.is_conservative = problem.problem.is_conservative
         # OWL-QN: the pseudo-gradient, and the signs that weights may have after the step
         self.has_corners = problem.has_corners
         #: Weights without an L1 penalty: nothing holds them in their orthant.
@@ -127,6 +129,8 @@ class Descent(Method):
     def _search_along(self, slope: float, step: float) -> Search:
         if self.has_corners:
             return orthant_search(self._evaluate_projected, self.point.value, slope, step)
+        if not self.is_conservative:
+            return slope_search(self._evaluate, slope, step)
         noise = NOISE * abs(self.point.value)
         return wolfe_search(self._evaluate, self.point.value, slope, step, noise)
 
@@ -167,11 +171,14 @@ class Descent(Method):
         if self.gradient_norm <= self.threshold():
             return Outcome(True, "converged: " + self._small_gradient())
         fall = self.recent[0] - self.recent[-1]
+        if not self.is_conservative:
+            fall = max(self.recent) - min(self.recent)
         if len(self.recent) > PERIOD and fall <= self.value_tol * abs(self.recent[-1]):
+            verb = "fell" if self.is_conservative else "moved"
             return Outcome(
                 True,
-                f"converged: the objective fell by no more than {self.value_tol:.3g} of its value "
-                f"in {PERIOD} iterations (gradient norm {self.gradient_norm:.3g})",
+                f"converged: the objective {verb} by no more than {self.value_tol:.3g} of its "
+                f"value in {PERIOD} iterations (gradient norm {self.gradient_norm:.3g})",
             )
         return None
 
@@ -183,6 +190,12 @@ class Descent(Method):
                 True,
                 "converged: no step lowers the objective any further, and the last direction "
                 f"promised only {promise:.3g} (gradient norm {norm:.3g})",
+            )
+        if not self.is_conservative:
+            return Outcome(
+                False,
+                "stopped without convergence: no step along the gradient makes it flatter "
+                f"(gradient norm {norm:.3g}); it jumps where an example changes its way down",
             )
         return Outcome(
             False,

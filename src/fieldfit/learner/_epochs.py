@@ -29,6 +29,9 @@ MAX_SHORTENINGS = 6
 EXPONENT = 3.0
 #: How often the step may be halved, after points that are not finite, before the run is given up.
 MAX_HALVINGS = 40
+#: Where there is no value, the averaged weights must stay within this share of their length for
+#: `PERIOD` epochs.  Draws of a gradient know them no better than to about a percent.
+STILLNESS = 0.005
 
 
 class EpochOptions(Protocol):
@@ -61,6 +64,9 @@ class Epochs(Method):
         self.n_updates = 0
         self.n_halvings = self.n_shortenings = 0
         self.values: list[float] = []
+        #: For objectives without a value: the answer some epochs ago, and how many.
+        self.earlier: FloatArray | None = None
+        self.n_since = 0
         self._gradient = np.empty(n_weights)
         self._epoch_gradient = np.empty(n_weights)
         self._safe = np.empty((2, n_weights))
@@ -121,6 +127,8 @@ class Epochs(Method):
                 self._judge()
             elif is_idle and self.outcome is None:
                 self.outcome = Outcome(True, "converged: an epoch went by without a mistake")
+        else:
+            self._judge_movement()
         self.is_settled = True
         return {
             "objective": value,
@@ -179,15 +187,33 @@ class Epochs(Method):
         tol, fall = self.options.tol, self.values[0] - min(self.values[1:])
         if fall > tol * abs(self.values[-1]):
             return
+        self.values = self.values[-1:]
+        self._shorten(
+            f"converged: the objective of an epoch fell by no more than {tol:.3g} of its value "
+            f"in {PERIOD} epochs, and not with shorter steps either"
+        )
+
+    def _judge_movement(self) -> None:
+        """Without a value: whether the answer still moves."""
+        self.n_since += 1
+        if self.earlier is not None and self.n_since < PERIOD:
+            return
+        if self.earlier is not None and self.outcome is None:
+            np.subtract(self.weights, self.earlier, out=self._scratch)
+            moved = float(np.sqrt(np.dot(self._scratch, self._scratch)))
+            if moved <= STILLNESS * float(np.sqrt(np.dot(self.weights, self.weights))):
+                self._shorten(
+                    f"converged: weights moved by no more than {STILLNESS:.3g} of their length in "
+                    f"{PERIOD} epochs of several lengths of steps"
+                )
+        self.earlier, self.n_since = self.weights.copy(), 0
+
+    def _shorten(self, end: str) -> None:
+        """Halve the step; the last time, that was the end."""
         self.n_shortenings += 1
         self.step_size *= 0.5
-        self.values = self.values[-1:]
         if self.n_shortenings > MAX_SHORTENINGS:
-            self.outcome = Outcome(
-                True,
-                f"converged: the objective of an epoch fell by no more than {tol:.3g} of its value "
-                f"in {PERIOD} epochs, and not with shorter steps either",
-            )
+            self.outcome = Outcome(True, end)
 
     def _gradient_norm(self) -> float:
         gradient = self._epoch_gradient
@@ -215,15 +241,19 @@ class Epochs(Method):
             "n_shortenings": self.n_shortenings,
             "step_size": self.step_size,
             "values": self.values,
+            "n_since": self.n_since,
             "generator": self.generator.bit_generator.state,
         }
-        return State(dict(self.arrays()), numbers)
+        earlier = {} if self.earlier is None else {"earlier": self.earlier}
+        return State({**self.arrays(), **earlier}, numbers)
 
     def restore(self, state: State) -> None:
         for name, array in self.arrays().items():
             np.copyto(array, state.arrays[name])
         numbers = state.numbers
         self.problem.n_examples = numbers["n_examples"]
+        self.earlier = state.arrays["earlier"].copy() if "earlier" in state.arrays else None
+        self.n_since = numbers["n_since"]
         self.n_updates, self.n_halvings = numbers["n_updates"], numbers["n_halvings"]
         self.n_shortenings = numbers["n_shortenings"]
         self.step_size, self.values = numbers["step_size"], numbers["values"]

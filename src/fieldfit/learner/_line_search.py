@@ -12,6 +12,10 @@ therefore judged by the slope, ``f'(t) <= (2 c1 - 1) f'(0)``, which for a parabo
 condition (Hager and Zhang, "A new conjugate gradient method with guaranteed descent", SIAM J.
 Optimization 16, 2005).
 
+`slope_search` asks only for the second condition.  It is for vector fields that are nearly, but not
+quite, the gradient of a function (contrastive free energies leave a term out): there is nothing to
+decrease, but a zero of the field can be looked for in the same way.
+
 `orthant_search` halves or interpolates a step that is projected on an orthant, where there is no
 slope to use (Andrew and Gao 2007).
 """
@@ -22,7 +26,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Search", "orthant_search", "wolfe_search"]
+__all__ = ["Search", "orthant_search", "slope_search", "wolfe_search"]
 
 #: Least decrease, as a share of what the slope promises.
 DECREASE = 1e-4
@@ -31,6 +35,8 @@ DECREASE = 1e-4
 SLOPE = 0.9
 #: Evaluations in one search; 20 shrink a bracket by at least 1e-6.
 MAX_EVALUATIONS = 20
+#: Evaluations between two slopes of different signs, before this is taken for a jump.
+MAX_INSIDE = 8
 #: Extrapolation goes at least and at most so many times the last stride further.
 SHORTEST_STRIDE, LONGEST_STRIDE = 1.1, 4.0
 #: An interpolated step keeps this share of the bracket from either end.
@@ -102,6 +108,43 @@ def wolfe_search(
     if low.value < value:
         evaluate(low.step)
     return Search(low.step, low.value < value)
+
+
+def slope_search(
+    evaluate: Callable[[float], tuple[float, float]], slope: float, step: float
+) -> Search:
+    """A step after which the slope is flatter, whatever the values are.
+
+    Steps grow while the slope stays as steep, and where it changes sign the secant is followed.  If
+    the slope jumps from one sign to the other, the step ends just before the jump.
+    """
+    low, low_slope = 0.0, slope
+    high, high_slope = math.inf, math.nan
+    n_inside = 0
+    for _ in range(MAX_EVALUATIONS):
+        new_value, new_slope = evaluate(step)
+        if not (math.isfinite(new_value) and math.isfinite(new_slope)):
+            high, high_slope = step, math.nan
+        elif abs(new_slope) <= -SLOPE * slope:
+            return Search(step, True)
+        elif new_slope < 0.0:
+            low, low_slope = step, new_slope
+        else:
+            high, high_slope = step, new_slope
+        n_inside += low > 0.0 and high_slope > 0.0
+        if n_inside > MAX_INSIDE:
+            break
+        if math.isinf(high):
+            step *= LONGEST_STRIDE
+        elif math.isnan(high_slope):
+            step = low + RETREAT * (high - low)
+        else:
+            share = low_slope / (low_slope - high_slope)
+            step = low + min(max(share, MARGIN), 1.0 - MARGIN) * (high - low)
+    is_jump = low > 0.0 and not math.isinf(high)
+    if is_jump:
+        evaluate(low)
+    return Search(low, is_jump)
 
 
 def orthant_search(

@@ -15,7 +15,7 @@ from fieldfit.learner.problem import Problem
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective.camel import Camel
 
-__all__ = ["LEARNERS", "make_learner"]
+__all__ = ["LEARNERS", "as_seed", "make_learner"]
 
 LEARNERS = ("lbfgs", "adam", "sgd")
 
@@ -50,7 +50,7 @@ patience=10, checkpoint_every=10, beta1=0.9, beta2=0.999)
         return _lbfgs(learner, max_iter, tol)
     if learner in ("adam", "sgd"):
         stochastic = Adam() if learner == "adam" else SGD()
-        seed = _seed(random_state)
+        seed = as_seed(random_state)
         return replace(stochastic, **_given(max_iter=max_iter, tol=tol, random_state=seed))
     raise InvalidInputError(
         f"learner must be None, an object or one of {LEARNERS}, got {learner!r}"
@@ -71,7 +71,7 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _seed(random_state: Any) -> int | None:
+def as_seed(random_state: Any) -> int | None:
     """An integer for whatever scikit-learn takes as a ``random_state``."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)

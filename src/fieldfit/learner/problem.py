@@ -56,6 +56,8 @@ class Problem(ABC):
     is_smooth: bool = True
     #: True: the value is proportional to the weights, and zero at zero (a perceptron).
     is_homogeneous: bool = False
+    #: False: the gradient is not that of the value; a search has to go by slopes.
+    is_conservative: bool = True
     #: What is summed over the examples, where it is one of the objectives.
     objective: Objective | None = None
     #: True if no label is missing, so that `linear_model` exists.
@@ -117,6 +119,7 @@ class TemplateProblem(Problem):
         self.n_jobs = n_threads(n_jobs)
         self.is_smooth = objective.is_smooth
         self.is_homogeneous = objective.is_homogeneous
+        self.is_conservative = objective.is_conservative
         self._states: list[Any] = [None] * len(parts)
 
     def assess(self, weights: FloatArray) -> Assessment:

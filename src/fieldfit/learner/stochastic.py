@@ -101,7 +101,9 @@ class Adam(_Stochastic):
         Number of epochs.
     tol
         When the objective fell by no more than this share of itself in 5 epochs, the step is
-        halved; the seventh time, the run ends.  A perceptron, whose objective says nothing about
+        halved; the seventh time, the run ends.  Where the objective has no value (contrastive
+        divergence), the weights must have moved by no more than 0.005 of their length
+        instead.  A perceptron, whose objective says nothing about
         progress, ends only when an epoch goes by without a mistake.
     averaging
         Whether the answer is the average of the weights rather than the last ones.

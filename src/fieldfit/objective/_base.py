@@ -75,6 +75,9 @@ class Objective(ABC):
     #: True where values grow in proportion to the potentials, so that zero weights have the value
     #: zero: a falling value is then no sign of progress.
     is_homogeneous: ClassVar[bool] = False
+    #: False where the gradient leaves out a part of the derivative of the values: they say whether
+    #: a model is good, but not whether a step along the gradient was.
+    is_conservative: ClassVar[bool] = True
     #: How an estimator turns a fitted model into labels, unless it is told otherwise.
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 

@@ -11,6 +11,8 @@ from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Objective
 from fieldfit.objective.camel import Camel
+from fieldfit.objective.contrastive import ContrastiveFreeEnergy
+from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -35,6 +37,9 @@ _TABLE: dict[str, Callable[[], Objective]] = {
     "camel0": lambda: Camel("camel0"),
     "camel": lambda: Camel("cccp"),
     "camel-empirical": lambda: Camel("cccp-empirical"),
+    "cd": ContrastiveDivergence,
+    "cf-bethe": lambda: ContrastiveFreeEnergy("bethe"),
+    "cf-mean-field": lambda: ContrastiveFreeEnergy("mean-field"),
     "moment-matching": MomentMatching,
     "perceptron": Perceptron,
     "max-margin": MaxMargin,

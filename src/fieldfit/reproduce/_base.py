@@ -94,6 +94,22 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.camel_segmentation",
             needs_data=True,
         ),
+        Experiment(
+            name="contrastive-seminars",
+            summary="find speakers in mails by contrastive free energies and by likelihood",
+            paper='M. Welling and C. Sutton, "Learning in Markov random fields with contrastive '
+            'free energies", Artificial Intelligence and Statistics, 2005, table 1',
+            module="fieldfit.reproduce.contrastive_seminars",
+            needs_data=True,
+        ),
+        Experiment(
+            name="contrastive-hidden",
+            summary="hidden units over digits, by contrastive free energies, chains and exactly",
+            paper='M. Welling and C. Sutton, "Learning in Markov random fields with contrastive '
+            'free energies", Artificial Intelligence and Statistics, 2005, sections 2 to 4 (no '
+            "experiment of the paper has hidden variables)",
+            module="fieldfit.reproduce.contrastive_hidden",
+        ),
     )
 }
 

@@ -66,7 +66,8 @@ By heart a penalty is needed, because the classifier is almost never wrong on it
 paper has none. {penalties}
 """
 OUT_OF_FOLD = """
-The same methods with potentials of training pictures out of fold, `l2 = {unseen_l2:g}`. Potentials
+The same methods on the first half with potentials of training pictures out of fold,
+`l2 = {unseen_l2:g}`, and at most {unseen_rounds} rounds of CCCP, which crawl here. Potentials
 are weaker here, so edges must explain more, and Bethe's approximation counts their loops several
 times over. The beliefs with the data's moments that CCCP finds are then no minimum of Bethe's free
 energy at the weights it ends with, and belief propagation from a cold start on a new picture goes
@@ -101,6 +102,7 @@ class Corpus:
     n_folds: int
     penalties: tuple[float, ...]
     unseen_l2: float
+    unseen_rounds: int
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -130,7 +132,7 @@ def report(rows: Sequence[Row], unseen: Sequence[Row], alone: Sequence[Row], cor
             "## Halves",
             _halves(rows, alone),
             "## Potentials out of fold",
-            OUT_OF_FOLD.format(unseen_l2=corpus.unseen_l2),
+            OUT_OF_FOLD.format(**vars(corpus)),
             paper_table(unseen, columns),
             _halves(unseen, alone),
         )

@@ -9,18 +9,16 @@ the same model from the same features; the prior has variance 10, so ``l2 = 0.1`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators.chain import ChainCRF
 from fieldfit.estimators.skip_chain import SkipChainCRF
-from fieldfit.features.text import Features, drop_rare, repeated_capitalised
+from fieldfit.features.text import repeated_capitalised
 from fieldfit.io.seminars import FIELDS, read_seminars
 from fieldfit.objective._base import Objective
 from fieldfit.reproduce._base import Outcome, Settings
@@ -28,13 +26,10 @@ from fieldfit.reproduce._camel import METHODS, TITLES, Training, train
 from fieldfit.reproduce._camel_seminars_features import mail_features
 from fieldfit.reproduce._camel_seminars_report import Corpus, headline, micro_bars, report, table
 from fieldfit.reproduce._camel_seminars_scores import field_scores
+from fieldfit.reproduce._seminar_mails import FILE, mail_folds, split_mails, without_links
 
 __all__ = ["FULL", "QUICK", "Design", "mail_folds", "run", "run_design"]
 
-#: Features of the tokens of a mail, and pairs of tokens that are linked.
-Example = tuple[list[Features], list[tuple[int, int]]]
-#: Where the mails are in the folder of data sets.
-FILE = Path("seminars", "seminars.jsonl.gz")
 #: What ``micro_f1`` and ``macro_f1`` count; the other level is in columns of its own.
 LEVEL = "entity"
 #: What the model without skip edges is called; it is no method of the paper.
@@ -92,15 +87,15 @@ def run_design(design: Design, settings: Settings) -> Outcome:
     ends = np.cumsum([len(fold) for fold in folds]).tolist()
     for number in range(design.n_runs):
         fold = slice(ends[number] - len(folds[number]), ends[number])
-        split = _split(examples, labels, fold, design.min_count)
+        split = split_mails(examples, labels, fold, design.min_count)
         for method in design.methods:
             settings.progress(len(rows), total, f"fold {number + 1}, {TITLES[method]}")
             found = train(make, method, split.training, split.training_labels)
             n_weights.append(len(found.estimator.weights_))
             scores = field_scores(split.test_labels, found.estimator.predict(split.test))
             rows.append(_row(method, number, found, scores))
-        chain = _chain(design, settings).fit(_unlinked(split.training), split.training_labels)
-        scores = field_scores(split.test_labels, chain.predict(_unlinked(split.test)))
+        chain = _chain(design, settings).fit(without_links(split.training), split.training_labels)
+        scores = field_scores(split.test_labels, chain.predict(without_links(split.test)))
         chain_rows.append({"method": CHAIN, "fold": number, **scores})
     settings.progress(total, total, "done")
 
@@ -124,38 +119,6 @@ def run_design(design: Design, settings: Settings) -> Outcome:
         figures={"micro-f1": micro_bars(rows, LEVEL)},
         headline=headline(rows),
     )
-
-
-def mail_folds(n_mails: int, design: Design, seed: int) -> list[NDArray[np.intp]]:
-    """Which mails are in which fold: random, each in one, sizes differ by one at most."""
-    order = np.random.default_rng(seed).permutation(n_mails)[: design.n_mails]
-    return [np.sort(fold) for fold in np.array_split(order, design.n_folds)]
-
-
-@dataclass(frozen=True)
-class Split:
-    """What to learn from, and what to test on: pairs of features and links, and labels."""
-
-    training: list[Example]
-    training_labels: list[list[str]]
-    test: list[Example]
-    test_labels: list[list[str]]
-
-
-def _split(examples: list[Example], labels: list[list[str]], test: slice, min_count: int) -> Split:
-    """All but a slice for training, without the features that are rare there."""
-    training = examples[: test.start] + examples[test.stop :]
-    kept = drop_rare(_unlinked(training), min_count)
-    return Split(
-        training=[(tokens, links) for tokens, (_, links) in zip(kept, training, strict=True)],
-        training_labels=labels[: test.start] + labels[test.stop :],
-        test=examples[test],
-        test_labels=labels[test],
-    )
-
-
-def _unlinked(examples: Sequence[Example]) -> list[list[Features]]:
-    return [tokens for tokens, _ in examples]
 
 
 def _maker(design: Design, settings: Settings) -> Callable[[Objective], SkipChainCRF]:
