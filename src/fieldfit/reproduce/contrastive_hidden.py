@@ -72,8 +72,8 @@ class Design:
     n_hidden: int = 8
     n_repeats: int = 3
     l2: float = 1.0
-    max_iter: int = 150
-    n_epochs: int = 200
+    max_iter: int = 80
+    n_epochs: int = 100
     methods: tuple[str, ...] = tuple(METHODS)
 
 
