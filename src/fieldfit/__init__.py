@@ -12,7 +12,6 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Convex, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials
-from fieldfit.core.regions import RegionGraph
 from fieldfit.core.result import InferenceResult, MapResult
 from fieldfit.core.template import Block, Template
 from fieldfit.errors import (
@@ -24,13 +23,11 @@ from fieldfit.errors import (
     ZeroWeightError,
 )
 from fieldfit.inference.auto import infer
-from fieldfit.inference.belief_optimization import BeliefOptimization
 from fieldfit.inference.bounds import log_likelihood_bounds
 from fieldfit.inference.brute_force import BruteForce
 from fieldfit.inference.double_loop import DoubleLoop
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.gibbs import Gibbs
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.schedule import grid_clique_order
@@ -56,8 +53,6 @@ from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Evaluation, Objective
 from fieldfit.objective.camel import Camel
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -69,6 +64,7 @@ from fieldfit.oracle.exact_map import ExactMap
 from fieldfit.oracle.max_product import MaxProduct
 
 if TYPE_CHECKING:
+    from fieldfit.core.regions import RegionGraph
     from fieldfit.estimators._load import load
     from fieldfit.estimators.chain import ChainCRF
     from fieldfit.estimators.error_bound import ErrorBound, error_bound
@@ -78,22 +74,31 @@ if TYPE_CHECKING:
     from fieldfit.estimators.mixture import MixtureField
     from fieldfit.estimators.potts import PottsModel, sequence_weights
     from fieldfit.estimators.skip_chain import SkipChainCRF
+    from fieldfit.inference.belief_optimization import BeliefOptimization
+    from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
+    from fieldfit.objective.contrastive import ContrastiveFreeEnergy
+    from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
 
 __version__ = "0.1.0"
 
-#: Names that are imported when they are first used: scikit-learn would double the import time.
+#: Names that are imported when they are first used: scikit-learn and many kernels take long.
 _LAZY = {
-    "ChainCRF": "chain",
-    "ErrorBound": "error_bound",
-    "GraphCRF": "graph",
-    "GridCRF": "grid",
-    "IsingModel": "ising",
-    "MixtureField": "mixture",
-    "PottsModel": "potts",
-    "SkipChainCRF": "skip_chain",
-    "sequence_weights": "potts",
-    "error_bound": "error_bound",
-    "load": "_load",
+    "BeliefOptimization": "inference.belief_optimization",
+    "ContrastiveDivergence": "objective.contrastive_divergence",
+    "ContrastiveFreeEnergy": "objective.contrastive",
+    "GeneralizedSumProduct": "inference.generalized_sum_product",
+    "RegionGraph": "core.regions",
+    "ChainCRF": "estimators.chain",
+    "ErrorBound": "estimators.error_bound",
+    "GraphCRF": "estimators.graph",
+    "GridCRF": "estimators.grid",
+    "IsingModel": "estimators.ising",
+    "MixtureField": "estimators.mixture",
+    "PottsModel": "estimators.potts",
+    "SkipChainCRF": "estimators.skip_chain",
+    "sequence_weights": "estimators.potts",
+    "error_bound": "estimators.error_bound",
+    "load": "estimators._load",
 }
 
 
@@ -102,7 +107,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fieldfit' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"fieldfit.estimators.{_LAZY[name]}"), name)
+    value = getattr(import_module(f"fieldfit.{_LAZY[name]}"), name)
     globals()[name] = value
     return value
 

@@ -13,11 +13,9 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError, TooLargeError
-from fieldfit.inference.belief_optimization import BeliefOptimization
 from fieldfit.inference.brute_force import BruteForce
 from fieldfit.inference.double_loop import DoubleLoop
 from fieldfit.inference.exact import Exact
-from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.gibbs import Gibbs
 from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.sum_product import SumProduct
@@ -94,12 +92,17 @@ def infer(
         gibbs = replace(Gibbs(random_state=random_state), **_given(n_sweeps=max_iter))
         return gibbs.run(graph, potentials, observed, progress=progress)
     if method == "belief-optimization":
+        # here and below: their many kernels would make every import of the package slower
+        from fieldfit.inference.belief_optimization import BeliefOptimization
+
         descent = replace(BeliefOptimization(), **_given(max_iter=max_iter, tol=tol))
         return descent.run(graph, potentials, observed, progress=progress)
     if method == "double-loop":
         double_loop = replace(DoubleLoop(), **_given(max_rounds=max_iter, tol=tol))
         return double_loop.run(graph, potentials, observed, progress=progress)
     if method == "kikuchi":
+        from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
+
         kikuchi = replace(
             GeneralizedSumProduct(), **_given(damping=damping, max_rounds=max_iter, tol=tol)
         )
