@@ -24,7 +24,7 @@ from fieldfit.learner.problem import TemplateProblem, one_blas_thread
 from fieldfit.objective._base import Objective
 from fieldfit.reproduce._base import markdown_table
 from fieldfit.reproduce._seminar_mails import FILE
-from fieldfit.reproduce.contrastive_seminars import FULL, _example
+from fieldfit.reproduce.contrastive_seminars import linked_mails
 
 #: Sweeps that one contrastive gradient may cost.
 N_SWEEPS = 12
@@ -35,7 +35,7 @@ N_ITERATIONS = 30
 def problem(objective: Objective) -> TemplateProblem:
     """All mails, as the experiment's 2-clique model sees them."""
     mails = read_seminars(Path(os.environ["FIELDFIT_DATA"]) / FILE)
-    X = [_example(mail, FULL.max_links) for mail in mails]
+    X = linked_mails(mails, [2])[2]
     Y = [[int(label.endswith("-speaker")) for label in mail.labels] for mail in mails]
     crf = ff.SkipChainCRF(all_possible_transitions=True)
     crf.classes_ = label_classes(Y)

@@ -18,15 +18,17 @@ from fieldfit.cli.main import main
 from fieldfit.core.batch import Batch
 from fieldfit.reproduce import contrastive_seminars
 from fieldfit.reproduce._base import Settings
+from fieldfit.reproduce._contrastive_seminars_links import choose_links
 from fieldfit.reproduce._contrastive_seminars_methods import (
     METHODS,
     Meter,
     MeteredInference,
     contrastive_objective,
+    token_scores,
 )
 from fieldfit.reproduce._contrastive_seminars_report import PAPER, side_by_side, speed_ups
 from fieldfit.reproduce._mcnemar import mcnemar
-from fieldfit.reproduce.contrastive_seminars import FULL, Design, run_design, token_scores
+from fieldfit.reproduce.contrastive_seminars import FULL, Design, run_design
 
 
 def random_problem(seed=0, n_graphs=3):
@@ -213,6 +215,16 @@ def test_the_command(small_run, capsys):
     assert summary["headline"]["2-clique CF5-bethe speed-up in messages"] > 0.0
     with open(out / "mcnemar.csv", newline="") as file:
         assert len(list(csv.DictReader(file))) == 2 * 21
+    with open(out / "links.csv", newline="") as file:
+        tried = list(csv.DictReader(file))
+    assert [(row["fold"], row["max_links"]) for row in tried] == [
+        (fold, rule) for fold in "01" for rule in ("2", "10")
+    ]
+    for fold in "01":
+        scores = {row["max_links"]: float(row["f1"]) for row in tried if row["fold"] == fold}
+        chosen = [r for r in tried if r["fold"] == fold and r["chosen"] == "True"]
+        assert len(chosen) == 1
+        assert scores[chosen[0]["max_links"]] == max(scores.values())
     report = (out / "report.md").read_text()
     assert "12 seminar announcements" in report
     assert "48 of\nthem" in report  # tokens of speakers: Dr. Ann Lee, and Lee
@@ -220,6 +232,27 @@ def test_the_command(small_run, capsys):
     assert "13.7 times" in report
     assert (out / "f1.png").exists()
     assert (out / "time.png").exists()
+
+
+def test_links_are_chosen_without_the_test_mails():
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 4, (12, 9))
+    labels = [(mail == 3).astype(int).tolist() for mail in words]
+    tokens = [[{f"w{word}": 1.0} for word in mail] for mail in words]
+    examples = {rule: [(mail, [(0, rule)]) for mail in tokens] for rule in (2, 5)}
+
+    def make(objective):
+        return ff.SkipChainCRF(objective, max_iter=5, all_possible_transitions=True)
+
+    test = slice(3, 6)
+    rule, found = choose_links(make, examples, labels, test, 1)
+    assert rule in (2, 5)
+    assert [row["max_links"] for row in found] == [2, 5]
+    blank = {r: [*mails[:3], *[mails[0]] * 3, *mails[6:]] for r, mails in examples.items()}
+    flipped = [*labels[:3], *[[1] * 9] * 3, *labels[6:]]
+    assert choose_links(make, blank, flipped, test, 1) == (rule, found)
+    others = [*[[1 - label for label in mail] for mail in labels[:3]], *labels[3:]]
+    assert choose_links(make, examples, others, test, 1)[1] != found
 
 
 def test_data_that_are_not_there(small_run, capsys, tmp_path):
