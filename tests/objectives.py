@@ -17,6 +17,7 @@ from reference import objectives as twin
 
 import fieldfit as ff
 from fieldfit.objective.camel import Camel
+from fieldfit.objective.contrastive import ContrastiveFreeEnergy
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
@@ -102,6 +103,14 @@ OBJECTIVES = (
     Entry("piecewise, shared", Piecewise("shared"), twin.shared_piecewise, above=True),
     Entry("CAMEL(0)", Camel("camel0", tol=1e-12), everywhere=False, above=True),
     Entry("CCCP CAMEL", Camel("cccp", tol=1e-11), everywhere=False),
+    Entry("contrast, Bethe", ContrastiveFreeEnergy("bethe", None), everywhere=False, unique=False),
+    Entry(
+        "contrast, mean field",
+        ContrastiveFreeEnergy("mean-field", None),
+        everywhere=False,
+        below=True,
+        unique=False,
+    ),
     Entry("moment matching", MomentMatching(), everywhere=False, above=True),
     _hinge("perceptron", Perceptron(ff.ExactMap()), 0.0),
     _hinge("max-margin", MaxMargin(ff.ExactMap()), 1.0),

@@ -154,8 +154,8 @@ def _relaxation(start: _Start, found: Found | Relaxed) -> Relaxation:
     lost = np.flatnonzero(~np.isfinite(found.start_free_energies))
     if len(lost):
         raise InvalidInputError(
-            f"log_unary must give example {lost[0]} beliefs that the hard zeros of its potentials "
-            f"allow, got beliefs of infinite free energy"
+            f"beliefs at the start must be allowed by the potentials, those of example {lost[0]} "
+            f"have infinite free energy: a potential of -inf is in their way"
         )
     n_evaluations = found.n_evaluations if isinstance(found, Relaxed) else found.n_iter
     # what the energy holds may be of a point that was tried and not taken

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials, selected_entries
+from fieldfit.core.potentials import Potentials
 from fieldfit.core.regions import Regions
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._belief_relaxation import relax_bethe, relax_products
@@ -44,7 +44,7 @@ from fieldfit.inference.mean_field import MeanField
 from fieldfit.inference.relax_kikuchi import relax_kikuchi
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Evaluation, Inference, LabelArray, Objective
-from fieldfit.objective._errors import require_possible
+from fieldfit.objective._errors import require_possible_where_seen
 
 __all__ = ["ContrastiveFreeEnergy"]
 
@@ -82,7 +82,7 @@ class ContrastiveFreeEnergy(Objective):
     (1.384, array([ 0.5, -0.5]))
     """
 
-    name: ClassVar[str] = "cf-bethe"
+    name: ClassVar[str] = "contrastive-free-energy"
     is_conservative: ClassVar[bool] = False
     family: Literal["bethe", "mean-field", "kikuchi"] = "bethe"
     n_steps: int | None = 5
@@ -105,11 +105,7 @@ class ContrastiveFreeEnergy(Objective):
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and gradient of every example at once."""
-        if np.all(labels >= 0):
-            unary, tables = selected_entries(batch.graph, labels)
-            scores = batch.sum_variables(potentials.unary_values[unary])
-            scores += batch.sum_factors(potentials.factor_values[tables])
-            require_possible(batch, scores)
+        require_possible_where_seen(batch, potentials, labels)
         if self.family == "kikuchi":
             return self._evaluate_regions(batch, potentials, labels)
         relax = relax_products if self.family == "mean-field" else relax_bethe

@@ -94,20 +94,16 @@ class ContrastiveDivergence(Objective):
         completed = labels
         if np.any(labels < 0):
             completed = self._completed(batch, potentials, labels, before, generator)
-        unary, tables = selected_entries(graph, completed)
-        scores = batch.sum_variables(potentials.unary_values[unary])
-        scores += batch.sum_factors(potentials.factor_values[tables])
-        require_possible(batch, scores)
+        require_possible(batch, batch.scores(potentials, completed))
         start = completed
         if self.persistent and before is not None:
             start = before.chain
         chain = gibbs_sweeps(graph, potentials, start, self.n_sweeps, generator)
         gradient = Potentials(graph)
-        gradient.unary_values[unary] -= 1.0
-        gradient.factor_values[tables] -= 1.0
-        unary, tables = selected_entries(graph, chain)
-        gradient.unary_values[unary] += 1.0
-        gradient.factor_values[tables] += 1.0
+        for drawn, sign in ((completed, -1.0), (chain, 1.0)):
+            unary, tables = selected_entries(graph, drawn)
+            gradient.unary_values[unary] += sign
+            gradient.factor_values[tables] += sign
         converged = np.ones(batch.n_examples, dtype=np.bool_)
         return Evaluation(None, gradient, converged, Drawn(completed, chain))
 
