@@ -1,6 +1,6 @@
 """What CAMEL costs on names in articles (CoNLL-2003): one evaluation, and a whole round.
 
-python -m benchmarks.camel [--write docs/camel.md]
+python -m benchmarks.camel [--only evaluations] [--write docs/camel.md]
 
 Needs the data sets in the folder that FIELDFIT_DATA names.
 """
@@ -114,11 +114,19 @@ def solvers() -> list[str]:
     ]
 
 
+TABLES = {"evaluations": evaluations, "solvers": solvers}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", type=Path, metavar="PAGE", help="page to put the tables in")
+    parser.add_argument("--only", choices=list(TABLES), help="one table; default all")
     options = parser.parse_args()
-    lines = [stamp("python -m benchmarks.camel"), "", *evaluations(), *solvers()]
+    chosen = [options.only] if options.only else list(TABLES)
+    command = " ".join(
+        ["python -m benchmarks.camel", *(["--only", *chosen] if options.only else [])]
+    )
+    lines = [stamp(command), "", *(line for name in chosen for line in TABLES[name]())]
     print("\n".join(lines))
     if options.write:
         replace_section(options.write, "benchmark", lines)
