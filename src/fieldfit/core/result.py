@@ -66,7 +66,8 @@ class MapResult:
 
     ``upper_bound`` is never below the best score of any labelling; ``optimal`` is true only if
     the labelling is proved to be a best one.  ``scores`` and ``optimal_examples`` say the same of
-    each example of a batch (``None``: of a single graph).
+    each example of a batch (``None``: of a single graph).  ``beliefs`` are those of the relaxation
+    over the local polytope where the method solves that; their linear score is the upper bound.
     """
 
     labels: NDArray[np.int32]
@@ -79,3 +80,4 @@ class MapResult:
     n_iter: int = 0
     scores: NDArray[np.float64] | None = None
     optimal_examples: NDArray[np.bool_] | None = None
+    beliefs: Beliefs | None = None
