@@ -34,6 +34,7 @@ from fieldfit.learner._base import Validation
 from fieldfit.learner.problem import Part, TemplateProblem
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Objective
+from fieldfit.objective.mle_struct import MLEStruct
 
 __all__ = ["ConditionalEstimator", "example_weights"]
 
@@ -93,6 +94,9 @@ class ConditionalEstimator(FieldEstimator):
         self.n_labels_ = count_labels(labels, self.n_labels)
         if self._is_stochastic(objective):
             groups = mini_batches(len(X), self.batch_size)
+        elif isinstance(objective, MLEStruct):
+            # an example is a block of the dual
+            groups = mini_batches(len(X), 1 if self.batch_size is None else self.batch_size)
         else:
             groups = self._groups(X)
         parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))

@@ -56,7 +56,7 @@ class Method(ABC):
 
     @abstractmethod
     def step(self) -> Row:
-        """One iteration; the row holds objective, gradient norm and unconverged share."""
+        """One iteration; the row holds objective, gradient norm or gap, and unconverged share."""
 
     @property
     @abstractmethod
@@ -244,7 +244,9 @@ def _progress_bar(verbose: int, max_iter: int | None, n_done: int) -> Iterator[A
     with tqdm(total=max_iter, initial=n_done, unit="iteration") as bar:
 
         def show(row: Row) -> None:
-            shown = {"|gradient|": f"{row['gradient_norm']:.3g}"}
+            shown = {"|gradient|": f"{row['gradient_norm']:.3g}"} if "gradient_norm" in row else {}
+            if "gap" in row:
+                shown["gap"] = f"{row['gap']:.3g}"
             if row["objective"] is not None:
                 shown = {"objective": f"{row['objective']:.8g}", **shown}
             if "stage" in row:

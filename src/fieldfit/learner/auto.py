@@ -10,10 +10,12 @@ import numpy as np
 from fieldfit.errors import InvalidInputError
 from fieldfit.learner._base import Learner
 from fieldfit.learner.camel import CamelRounds
+from fieldfit.learner.frank_wolfe import DualFrankWolfe
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.problem import Problem
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective.camel import Camel
+from fieldfit.objective.mle_struct import MLEStruct
 
 __all__ = ["LEARNERS", "as_seed", "make_learner"]
 
@@ -30,7 +32,8 @@ def make_learner(
     """The learner that is meant by a name or ``None``; an object is returned as it is.
 
     ``None`` is `LBFGS` where the problem is smooth and averaged `Adam` where it is not.
-    The objective `Camel` has rounds of its own around L-BFGS wherever labels are complete.
+    Where labels are complete, the objective `Camel` has rounds of its own around L-BFGS, and
+    `MLEStruct` has `DualFrankWolfe`, whose tolerance is that of the objective.
     ``max_iter``, ``tol`` and ``random_state`` complete a name; ``None`` keeps a default.
 
     Examples
@@ -44,6 +47,14 @@ patience=10, checkpoint_every=10, beta1=0.9, beta2=0.999)
         return CamelRounds(objective, _lbfgs(learner, max_iter, tol))
     if isinstance(learner, Learner):
         return learner
+    if (
+        learner is None
+        and problem is not None
+        and isinstance(objective, MLEStruct)
+        and problem.is_complete
+    ):
+        seed = as_seed(random_state)
+        return DualFrankWolfe(objective, **_given(max_iter=max_iter, random_state=seed))
     if learner is None:
         learner = "lbfgs" if problem is None or problem.is_smooth else "adam"
     if learner == "lbfgs":

@@ -22,8 +22,10 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
+from fieldfit.learner.dual_blocks import DualModel, graph_blocks
 from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.objective._base import Objective
+from fieldfit.objective.mle_struct import MLEStruct
 
 __all__ = ["Assessment", "Part", "Problem", "TemplateProblem", "one_blas_thread", "over_parts"]
 
@@ -81,6 +83,10 @@ class Problem(ABC):
     def linear_model(self) -> LinearModel:
         """The data as statistics of log-linear models, if they are complete."""
         raise InvalidInputError("problem must have complete labels, got missing ones")
+
+    def dual_model(self, objective: MLEStruct) -> DualModel:
+        """Blocks of beliefs for learners that work in the dual, if labels are complete."""
+        return graph_blocks(self.linear_model(), objective)
 
     def fingerprint(self) -> str:
         """A digest of the data and the objective, or an empty text if there is none.

@@ -15,6 +15,7 @@ from fieldfit.objective.contrastive import ContrastiveFreeEnergy
 from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
+from fieldfit.objective.mle_struct import MLEStruct
 from fieldfit.objective.moment_matching import MomentMatching
 from fieldfit.objective.perceptron import Perceptron
 from fieldfit.objective.piecewise import Piecewise
@@ -40,6 +41,7 @@ _TABLE: dict[str, Callable[[], Objective]] = {
     "cd": ContrastiveDivergence,
     "cf-bethe": lambda: ContrastiveFreeEnergy("bethe"),
     "cf-mean-field": lambda: ContrastiveFreeEnergy("mean-field"),
+    "mle-struct": MLEStruct,
     "moment-matching": MomentMatching,
     "perceptron": Perceptron,
     "max-margin": MaxMargin,

@@ -1,0 +1,204 @@
+"""Steps between stored points of a polytope, for an entropy with a quadratic penalty.
+
+A point ``x`` of the polytope is kept as a mixture ``x = sum_p share_p point_p`` of points that a
+MAP search has found.  What is minimised is
+
+    D(x) = 1/2 sum_k inverse_k r_k^2 - <linear, x> + sum_e c_e x_e log x_e,     r = f - Phi^T x
+
+(``inverse = 1 / l2``; in inference there is no first term, in learning no second).  The slope of
+``-D`` along a point is ``linear_p + <features_p, inverse r> + <point_p, -c (log x + 1)>``.  A
+pairwise step moves share from the stored point of lowest slope to that of highest: no search for a
+new point is needed, and nothing but the stored points is looked at.
+
+Reference: Lacoste-Julien and Jaggi, "On the global linear convergence of Frank-Wolfe optimization
+variants", NIPS (2015).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_log
+
+__all__ = ["Hull", "add_slopes", "entropy", "pairwise_steps", "search_step"]
+
+FloatArray = NDArray[np.float64]
+
+#: Below this an entry counts as zero: its logarithm is that of the smallest normal number.
+TINY = 2.2250738585072014e-308
+#: A search along a line ends when a step of Newton's method moves it by less than this share.
+STEP_TOL = 1e-10
+MAX_NEWTON = 60
+#: An entry that falls below this share of itself in a step is summed up again.
+CANCELLED = 1e-2
+
+
+class Hull(NamedTuple):
+    """Stored points of one block, in rows, of which the first ``n_points`` are in use.
+
+    ``features`` are ``Phi^T`` of the points, ``linear`` their score under fixed potentials.
+    """
+
+    points: FloatArray
+    features: FloatArray
+    linear: FloatArray
+    shares: FloatArray
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def add_slopes(coefficients: FloatArray, x: FloatArray, out: FloatArray) -> None:
+    """Add the derivative of the entropy, ``-c (log x + 1)``, entry by entry."""
+    for entry in range(x.size):
+        out[entry] -= coefficients[entry] * (fast_log(max(x[entry], TINY)) + 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def entropy(coefficients: FloatArray, x: FloatArray) -> float:
+    """``- sum c x log x``."""
+    total = 0.0
+    for entry in range(x.size):
+        total -= coefficients[entry] * x[entry] * fast_log(max(x[entry], TINY))
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def _slope_and_curvature(
+    c: FloatArray, x: FloatArray, d: FloatArray, n: int, step: float
+) -> tuple[float, float]:
+    """First and second derivative of ``sum c x log x`` along ``d``, ``step`` away from ``x``."""
+    slope = curvature = 0.0
+    for k in range(n):
+        moved = max(x[k] + step * d[k], TINY)
+        slope += c[k] * d[k] * (fast_log(moved) + 1.0)
+        curvature += c[k] * d[k] * d[k] / moved
+    return slope, curvature
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def search_step(
+    coefficients: FloatArray,
+    x: FloatArray,
+    direction: FloatArray,
+    gain: float,
+    curvature: float,
+    longest: float,
+    scratch: FloatArray,
+) -> float:
+    """The step in ``[0, longest]`` that minimises ``D`` along a direction.
+
+    ``gain`` is the slope of the terms outside the entropy at the start, ``curvature`` the second
+    derivative of the quadratic one.  The slope of ``D`` rises along the line, so Newton's method
+    between two bounds finds its zero.  ``scratch`` has three rows of the length of ``x``.
+    """
+    n = 0
+    c, start, d = scratch[0], scratch[1], scratch[2]
+    for entry in range(x.size):
+        if direction[entry] != 0.0 and coefficients[entry] != 0.0:
+            c[n], start[n], d[n] = coefficients[entry], x[entry], direction[entry]
+            n += 1
+    slope, bend = _slope_and_curvature(c, start, d, n, longest)
+    if slope - gain + curvature * longest <= 0.0:
+        return longest
+    low, high = 0.0, longest
+    step = 0.0
+    slope, bend = _slope_and_curvature(c, start, d, n, 0.0)
+    for _ in range(MAX_NEWTON):
+        value = slope - gain + curvature * step
+        if value < 0.0:
+            low = step
+        else:
+            high = step
+        bend += curvature
+        trial = step - value / bend if bend > 0.0 else low - 1.0
+        if not low < trial < high:
+            trial = 0.5 * (low + high)
+        moved = abs(trial - step)
+        step = trial
+        if moved <= STEP_TOL * step or high - low <= STEP_TOL * high:
+            break
+        slope, bend = _slope_and_curvature(c, start, d, n, step)
+    return step
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    total = 0.0
+    for k in range(a.size):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pairwise_steps(
+    hull: Hull,
+    n_points: int,
+    coefficients: FloatArray,
+    inverse: FloatArray,
+    x: FloatArray,
+    residual: FloatArray,
+    tol: float,
+    n_steps: int,
+    first: int,
+    scratch: FloatArray,
+) -> tuple[int, float]:
+    """Move shares between stored points until that gains no more than ``tol``.
+
+    Changes ``x``, ``residual`` and ``hull.shares``.  ``first`` is a point that the first step moves
+    to, ``-1`` for the best one.  Returns the number of steps, and how far the best stored point is
+    above ``x`` by the slopes before the last of them: what is left to gain without new points.
+    ``scratch`` has six rows that are as long as the longest of ``x``, ``residual`` and the points.
+    """
+    points, features, linear, shares = hull
+    slopes, direction = scratch[0][: x.size], scratch[1][: x.size]
+    scores = scratch[2]
+    left = 0.0
+    for done in range(n_steps):
+        slopes[:] = 0.0
+        add_slopes(coefficients, x, slopes)
+        best, worst = 0, -1
+        current = 0.0
+        for p in range(n_points):
+            score = linear[p] + _dot(points[p], slopes)
+            for k in range(residual.size):
+                score += features[p, k] * inverse[k] * residual[k]
+            scores[p] = score
+            current += shares[p] * score
+            if score > scores[best]:
+                best = p
+            if shares[p] > 0.0 and (worst < 0 or score < scores[worst]):
+                worst = p
+        left = scores[best] - current
+        if done == 0 and first >= 0:
+            best = first
+        if best == worst or scores[best] - scores[worst] <= tol:
+            return done, left
+        gain = linear[best] - linear[worst]
+        curvature = 0.0
+        for k in range(residual.size):
+            change = features[best, k] - features[worst, k]
+            gain += change * inverse[k] * residual[k]
+            curvature += change * inverse[k] * change
+        for entry in range(x.size):
+            direction[entry] = points[best, entry] - points[worst, entry]
+        step = search_step(
+            coefficients, x, direction, gain, curvature, shares[worst], scratch[3:]
+        )
+        shares[best] += step
+        shares[worst] = 0.0 if step >= shares[worst] else shares[worst] - step
+        for entry in range(x.size):
+            if direction[entry] == 0.0:
+                continue
+            moved = x[entry] + step * direction[entry]
+            if moved < CANCELLED * x[entry]:
+                # digits were lost, and entries that belong together would no longer agree
+                moved = 0.0
+                for p in range(n_points):
+                    moved += shares[p] * points[p, entry]
+            x[entry] = moved
+        for k in range(residual.size):
+            residual[k] -= step * (features[best, k] - features[worst, k])
+    return n_steps, left

@@ -1,0 +1,111 @@
+"""Blocks of the dual of a penalised likelihood: polytopes with an entropy and a linear map.
+
+`frank_wolfe.py` maximises over their product.  Here are those of factor graphs; an estimator whose
+examples are something else (matchings) brings its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.potentials import Potentials
+from fieldfit.learner.linear import LinearModel, LinearPart
+from fieldfit.objective.mle_struct import MLEStruct
+from fieldfit.oracle._relaxation import (
+    Point,
+    coefficients_of,
+    concave_counting_numbers,
+    find_point,
+    relaxation_oracle,
+    uniform_point,
+)
+
+__all__ = ["DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
+
+FloatArray = NDArray[np.float64]
+
+
+class DualBlock(Protocol):
+    """One example, or a few together: flat vectors ``x`` in a polytope.
+
+    ``coefficients`` are the ``c`` of the entropy ``- sum c x log x``.
+    """
+
+    coefficients: FloatArray
+
+    def start(self) -> FloatArray:
+        """A point inside the polytope."""
+        ...
+
+    def potentials(self, weights: FloatArray) -> FloatArray:
+        """``Phi w``, flat."""
+        ...
+
+    def features(self, x: FloatArray) -> FloatArray:
+        """``Phi^T x``."""
+        ...
+
+    def find(self, slopes: FloatArray) -> Point:
+        """A point of largest linear score."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DualModel:
+    """All blocks, and the statistics of the labels."""
+
+    blocks: Sequence[DualBlock]
+    statistics: FloatArray
+    n_examples: int
+    n_jobs: int = 1
+
+
+class GraphBlock:
+    """The beliefs of the graphs of one part: unary entries, then those of factors."""
+
+    def __init__(self, part: LinearPart, objective: MLEStruct) -> None:
+        batch = part.batch
+        graph = batch.graph
+        counting = concave_counting_numbers(objective.entropy, graph)
+        given = objective.oracle
+        self._oracle = relaxation_oracle(graph) if given is None else given
+        self._part = part
+        self._cut = int(graph.unary_offsets[-1])
+        self._scale: FloatArray | None = None
+        self.coefficients = coefficients_of(graph, counting)
+        if part.example_weights is not None:
+            sizes = [
+                np.diff(graph.unary_offsets[batch.variable_offsets]),
+                np.diff(graph.table_offsets[batch.factor_offsets]),
+            ]
+            self._scale = np.concatenate([np.repeat(part.example_weights, size) for size in sizes])
+            self.coefficients = self.coefficients * self._scale
+
+    def start(self) -> FloatArray:
+        return uniform_point(self._part.batch.graph)
+
+    def potentials(self, weights: FloatArray) -> FloatArray:
+        found = self._part.mapping.potentials(weights)
+        flat = np.concatenate([found.unary_values, found.factor_values])
+        return flat if self._scale is None else flat * self._scale
+
+    def features(self, x: FloatArray) -> FloatArray:
+        given = x if self._scale is None else x * self._scale
+        graph = self._part.batch.graph
+        return self._part.mapping.gradient(
+            Potentials.from_flat(graph, given[: self._cut].copy(), given[self._cut :].copy())
+        )
+
+    def find(self, slopes: FloatArray) -> Point:
+        return find_point(self._oracle, self._part.batch, slopes)
+
+
+def graph_blocks(model: LinearModel, objective: MLEStruct) -> DualModel:
+    """One block for each part."""
+    blocks = [GraphBlock(part, objective) for part in model.parts]
+    return DualModel(blocks, model.statistics, model.n_examples, model.n_jobs)

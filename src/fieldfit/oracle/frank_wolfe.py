@@ -1,0 +1,257 @@
+"""Marginals from MAP searches alone: Frank-Wolfe on the free energy.
+
+    B(th) = max over tau in the polytope of <th, tau> + H_c(tau)
+
+with a concave entropy.  At a point ``tau`` the best vertex of the linearised problem, potentials
+``th + grad H_c(tau)``, is a MAP search, and how far it is above ``tau``,
+
+    gap = max over s of <th + grad H_c(tau), s - tau>  >=  B(th) - <th, tau> - H_c(tau),
+
+certifies the point.  Vertices that were found are kept, and shares are moved between them until
+that gains little; only then the next search follows.  Which polytope it is depends on the oracle:
+the local one for relaxations (`RoofDuality`, `LinearProgram`, any oracle on a tree), where the
+answer is that of message passing with the same entropy, or that of true marginals (`ExactMap`).
+
+References: Frank and Wolfe (1956); Jaggi, "Revisiting Frank-Wolfe", ICML (2013); Sontag and
+Jaakkola, "New outer bounds on the marginal polytope", NIPS (2007); Tang, Ruozzi, Belanger and
+Jebara, "Bethe learning of graphical models via MAP decoding", AISTATS (2016).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit.core.batch import Batch
+from fieldfit.core.entropy import CountingNumbers, Entropy, TreeReweighted
+from fieldfit.core.graph import FactorGraph
+from fieldfit.core.hull import HullPoint
+from fieldfit.core.potentials import Beliefs, Potentials, observed_labels, require_graph
+from fieldfit.core.result import Bound, InferenceResult
+from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.oracle._relaxation import (
+    MapOracle,
+    coefficients_of,
+    concave_counting_numbers,
+    find_point,
+    relaxation_oracle,
+    uniform_point,
+)
+
+__all__ = ["FrankWolfe"]
+
+FloatArray = NDArray[np.float64]
+
+#: Shares are moved until what the stored points promise is below this share of the gap, or so
+#: often at most: a search costs more than many of these steps.
+PATIENCE, MAX_MOVES = 0.1, 200
+
+
+@dataclass(frozen=True)
+class FrankWolfe:
+    """Marginals and a certified surrogate of the log-partition, by calls of a MAP oracle.
+
+    Parameters
+    ----------
+    oracle
+        A MAP search with ``run_batch``; ``None`` picks one for the local polytope.
+    entropy
+        Must be concave on the graph.
+    tol
+        Converged when the gap is below this share of the objective (or of 1, if that is larger).
+    max_iter
+        Most searches for each example.
+    is_stored
+        Keep the points that were found, and move shares between them (pairwise steps).  Otherwise
+        plain Frank-Wolfe, which needs no memory and many more searches.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(3, 2)
+    >>> potentials = ff.Potentials(graph, unary=[[0, 1], None, None], factors=[np.eye(2)] * 2)
+    >>> found = FrankWolfe(tol=1e-8).run(graph, potentials)
+    >>> exact = ff.Exact().run(graph, potentials)
+    >>> bool(abs(found.log_partition - exact.log_partition) < 1e-6)
+    True
+    """
+
+    oracle: MapOracle | None = None
+    entropy: Entropy = field(default_factory=TreeReweighted)
+    tol: float = 1e-6
+    max_iter: int = 1000
+    is_stored: bool = True
+
+    def __post_init__(self) -> None:
+        if self.oracle is not None and not hasattr(self.oracle, "run_batch"):
+            raise InvalidInputError(
+                f"oracle must be None or an object such as RoofDuality(), got {self.oracle!r}"
+            )
+        if not self.tol > 0.0:
+            raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
+        if not self.max_iter >= 1:
+            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter!r}")
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+    ) -> InferenceResult:
+        """Beliefs of one graph."""
+        return self.run_batch(Batch.of([graph]), potentials, observed, init)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+    ) -> InferenceResult:
+        """The same for the union of many graphs, one after the other."""
+        require_graph(batch.graph, potentials)
+        given = with_evidence(batch.graph, potentials, observed)
+        unary, tables = given.unary_values, given.factor_values
+        found = []
+        for example in range(batch.n_examples):
+            flat = np.concatenate(
+                [unary[_range(batch, example, "unary")], tables[_range(batch, example, "table")]]
+            )
+            found.append(self._run_one(batch.graphs[example], flat))
+        cuts = [int(graph.unary_offsets[-1]) for graph in batch.graphs]
+        beliefs = Beliefs(
+            batch.graph,
+            np.concatenate([one.x[:cut] for one, cut in zip(found, cuts, strict=True)]),
+            np.concatenate([one.x[cut:] for one, cut in zip(found, cuts, strict=True)]),
+        )
+        return self._result(found, beliefs)
+
+    def _run_one(self, graph: FactorGraph, potentials: FloatArray) -> _Found:
+        counting = concave_counting_numbers(self.entropy, graph)
+        oracle = relaxation_oracle(graph) if self.oracle is None else self.oracle
+        batch = Batch.of([graph])
+        is_possible = potentials > -np.inf
+        finite = np.where(is_possible, potentials, 0.0)
+        start = uniform_point(graph)
+        if not is_possible.all():
+            start = covering_point(oracle, batch, is_possible)
+        nothing = np.zeros(0)
+        hull = HullPoint(
+            start, nothing, float(finite @ start), coefficients_of(graph, counting), nothing,
+            is_stored=self.is_stored,
+        )  # fmt: skip
+        gap, value, n_iter = np.inf, -np.inf, 0
+        while n_iter < self.max_iter:
+            slopes = hull.slopes(potentials)
+            point = find_point(oracle, batch, slopes)
+            n_iter += 1
+            value = hull.linear + hull.entropy()
+            gap = max(point.upper_bound - float(np.where(is_possible, slopes, 0.0) @ hull.x), 0.0)
+            if gap <= self.tol * max(1.0, abs(value)):
+                break
+            linear = float(finite @ point.values)
+            if self.is_stored:
+                place = hull.add(point.values, nothing, linear)
+                hull.move_shares(nothing, PATIENCE * gap, MAX_MOVES, place)
+            else:
+                hull.step_towards(point.values, nothing, linear, nothing)
+        return _Found(hull.x, value, gap, n_iter, counting)
+
+    def _result(self, found: list[_Found], beliefs: Beliefs) -> InferenceResult:
+        gaps = np.array([one.gap for one in found])
+        values = np.array([one.value for one in found])
+        converged = gaps <= self.tol * np.maximum(1.0, np.abs(values))
+        n_iter = max(one.n_iter for one in found)
+        bound = _bound([one.counting for one in found])
+        if bound == "exact" and not converged.all():
+            bound = "upper"
+        # an upper bound has to hold for points that are not quite the maximum, too
+        log_partitions = values + gaps if bound == "upper" else values
+        n_open = int((~converged).sum())
+        status = f"converged after {n_iter} searches; gap {gaps.max():.2g}"
+        if n_open:
+            status = (
+                f"not converged after max_iter={self.max_iter} searches; gap {gaps.max():.2g}, "
+                f"tol {self.tol:.2g}"
+            )
+        return InferenceResult(
+            beliefs=beliefs,
+            log_partition=float(log_partitions.sum()),
+            bound=bound,
+            converged=n_open == 0,
+            n_iter=n_iter,
+            residual=float(gaps.max()),
+            status=status,
+            method=f"FrankWolfe({self.entropy.name})",
+            log_partitions=log_partitions,
+            converged_examples=converged,
+            diagnostics={"gaps": gaps},
+        )
+
+
+@dataclass(frozen=True)
+class _Found:
+    x: FloatArray
+    value: float
+    gap: float
+    n_iter: int
+    counting: CountingNumbers
+
+
+def with_evidence(
+    graph: FactorGraph,
+    potentials: Potentials,
+    observed: dict[int, int] | ArrayLike | None,
+) -> Potentials:
+    """Potentials of ``-inf`` for all labels but the observed ones."""
+    labels = observed_labels(graph, observed)
+    seen = np.flatnonzero(labels >= 0)
+    if len(seen) == 0:
+        return potentials
+    unary = potentials.unary_values.copy()
+    kept = graph.unary_offsets[seen] + labels[seen]
+    values = unary[kept]
+    unary[np.repeat(labels >= 0, graph.cardinalities)] = -np.inf
+    unary[kept] = values
+    return Potentials.from_flat(graph, unary, potentials.factor_values)
+
+
+def covering_point(
+    oracle: MapOracle, batch: Batch, is_possible: NDArray[np.bool_]
+) -> FloatArray:
+    """A mixture of points of the polytope that is positive wherever one of them can be.
+
+    Hard zeros make some entries impossible, and others with them.  Searches with a bonus on what
+    has not been met yet go on until they meet nothing new.
+    """
+    total = np.zeros(len(is_possible))
+    n_points = 0
+    while True:
+        wanted = np.where(total > 0.0, 0.0, 1.0)
+        point = find_point(oracle, batch, np.where(is_possible, wanted, -np.inf)).values
+        if n_points and not np.any((point > 0.0) & (total == 0.0)):
+            return total / n_points
+        if np.any((point > 0.0) & ~is_possible):
+            raise ZeroWeightError(
+                "potentials must give some labelling a positive weight; the MAP search found none"
+            )
+        total += point
+        n_points += 1
+
+
+def _range(batch: Batch, example: int, kind: str) -> slice:
+    if kind == "unary":
+        ends = batch.graph.unary_offsets[batch.variable_offsets[example : example + 2]]
+    else:
+        ends = batch.graph.table_offsets[batch.factor_offsets[example : example + 2]]
+    return slice(int(ends[0]), int(ends[1]))
+
+
+def _bound(countings: list[CountingNumbers]) -> Bound:
+    bounds = {counting.bound for counting in countings}
+    if bounds == {"exact"}:
+        return "exact"
+    return "upper" if bounds <= {"exact", "upper"} else None
