@@ -313,13 +313,13 @@ def test_the_builder():
         ({"encoding": "labels", "perfect": False}, "needs a perfect bipartite matching"),
         ({"encoding": "names"}, "encoding must be"),
         ({"kind": "tripartite"}, "kind must be"),
-        ({"kind": "general"}, "must be symmetric"),
+        ({"kind": "general"}, "must be square"),
     ):
         with pytest.raises(ff.InvalidInputError, match=sentence):
             matching_graph(weights, **options)
     with pytest.raises(ff.InvalidInputError, match="at most 20 edges, got 21"):
         matching_graph(np.zeros((1, 21)))
-    with pytest.raises(ff.InvalidInputError, match="weights must be a matrix"):
+    with pytest.raises(ff.InvalidInputError, match="weights must be a numeric matrix"):
         matching_graph(np.zeros(3))
 
 

@@ -15,7 +15,7 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["matching_edges", "matching_graph"]
+__all__ = ["checked_weights", "matching_edges", "matching_graph"]
 
 Kind = Literal["bipartite", "general"]
 Encoding = Literal["edges", "labels"]
@@ -23,7 +23,7 @@ Encoding = Literal["edges", "labels"]
 
 def matching_edges(weights: ArrayLike, kind: Kind = "bipartite") -> NDArray[np.int64]:
     """Row and column of each edge variable of `matching_graph`, shape ``(n_edges, 2)``."""
-    array = _checked(weights, kind)
+    array = checked_weights(weights, kind)
     allowed = array > -np.inf
     return np.argwhere(np.triu(allowed, 1) if kind == "general" else allowed)
 
@@ -55,7 +55,7 @@ def matching_graph(
     >>> graph.n_variables, potentials.score([1, 0, 0, 1])
     (4, 6.0)
     """
-    array = _checked(weights, kind)
+    array = checked_weights(weights, kind)
     if encoding == "labels":
         return _by_labels(array, kind, perfect)
     if encoding != "edges":
@@ -76,18 +76,34 @@ def matching_graph(
     return graph, Potentials(graph, unary if len(edges) else None, tables)
 
 
-def _checked(weights: ArrayLike, kind: Kind) -> NDArray[np.float64]:
+def checked_weights(
+    weights: ArrayLike, kind: Kind = "bipartite", name: str = "weights"
+) -> NDArray[np.float64]:
+    """A matrix of numbers below +inf, symmetric (but for the diagonal) for a general graph."""
     if kind not in ("bipartite", "general"):
         raise InvalidInputError(f"kind must be 'bipartite' or 'general', got {kind!r}")
-    array = np.asarray(weights, dtype=np.float64)
-    if array.ndim != 2:
-        raise InvalidInputError(f"weights must be a matrix, got shape {array.shape}")
-    if kind == "general" and not (
-        array.shape[0] == array.shape[1] and np.array_equal(np.triu(array, 1).T, np.tril(array, -1))
-    ):
+    array = np.asarray(weights)
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InvalidInputError(
-            f"weights of a general graph must be symmetric, got shape {array.shape}"
+            f"{name} must be a numeric matrix, got dtype {array.dtype} and shape {array.shape}"
         )
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    if array.size and not array.max() < np.inf:
+        row, column = np.argwhere(~(array < np.inf))[0]
+        raise InvalidInputError(
+            f"{name} must be below +inf (-inf is allowed), got {array[row, column]} "
+            f"at ({row}, {column})"
+        )
+    if kind == "general":
+        if array.shape[0] != array.shape[1]:
+            raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
+        different = np.triu(array != array.T, 1)
+        if different.any():
+            row, column = np.argwhere(different)[0]
+            raise InvalidInputError(
+                f"{name} must be symmetric, got {array[row, column]} at ({row}, {column}) and "
+                f"{array[column, row]} at ({column}, {row})"
+            )
     return array
 
 

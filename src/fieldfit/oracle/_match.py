@@ -1,15 +1,15 @@
-"""What a search for a matching returns, and the checks that all of them share."""
+"""What a search for a matching returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["Match", "checked_weights"]
+__all__ = ["Match"]
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,3 @@ class Match:
             return np.full(len(counts), -1, dtype=np.int32)
         found = np.where(counts == 1, self.edges.argmax(axis=1), -1)
         return np.asarray(found, dtype=np.int32)
-
-
-def checked_weights(weights: ArrayLike, name: str = "weights") -> NDArray[np.float64]:
-    """A matrix of numbers below +inf."""
-    array = np.asarray(weights)
-    if array.ndim != 2 or array.dtype.kind not in "fiub":
-        raise InvalidInputError(
-            f"{name} must be a numeric matrix, got dtype {array.dtype} and shape {array.shape}"
-        )
-    array = np.ascontiguousarray(array, dtype=np.float64)
-    if array.size and not array.max() < np.inf:
-        row, column = np.argwhere(~(array < np.inf))[0]
-        raise InvalidInputError(
-            f"{name} must be below +inf (-inf is allowed), got {array[row, column]} "
-            f"at ({row}, {column})"
-        )
-    return array

@@ -21,10 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
+from fieldfit.core.matching_graphs import checked_weights
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.oracle._match import Match, checked_weights
+from fieldfit.oracle._match import Match
 from fieldfit.oracle._matching_model import Matching, map_result, recognize
 
 __all__ = ["Assignment", "Match"]
@@ -70,7 +71,7 @@ class Assignment:
         found = []
         for example, matrix in enumerate(weights):
             try:
-                found.append(self._match(checked_weights(matrix, f"weights[{example}]")))
+                found.append(self._match(checked_weights(matrix, name=f"weights[{example}]")))
             except ZeroWeightError as error:
                 raise ZeroWeightError(f"weights[{example}]: {error}") from None
         return found
