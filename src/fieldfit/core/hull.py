@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from fieldfit.kernels.hull import Hull, add_slopes, entropy, pairwise_steps, search_step
 
-__all__ = ["HullPoint"]
+__all__ = ["LONGEST", "HullPoint"]
 
 FloatArray = NDArray[np.float64]
 
+#: A full step would end at a vertex, where slopes are infinite.
+LONGEST = 1.0 - 1e-6
 #: Room for points at first; doubled whenever it is full.
 FIRST_ROOM = 8
 
@@ -87,7 +89,8 @@ class HullPoint:
             step = float(
                 search_step(
                     self.coefficients, self.x, direction,
-                    linear - self.linear + float(scaled @ residual), float(scaled @ change), 1.0,
+                    linear - self.linear + float(scaled @ residual), float(scaled @ change),
+                    LONGEST,
                     self._scratch[3:],
                 )
             )  # fmt: skip

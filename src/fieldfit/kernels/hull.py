@@ -10,6 +10,11 @@ MAP search has found.  What is minimised is
 pairwise step moves share from the stored point of lowest slope to that of highest: no search for a
 new point is needed, and nothing but the stored points is looked at.
 
+The first point lies inside the polytope and keeps a share of at least `FLOOR`.  At a vertex slopes
+are infinite, and where some coefficients are negative (Bethe's entropy) infinities of both signs
+cancel: what is left there says nothing about the directions into the polytope.  The maximum moves
+by no more than `FLOOR` times what there is to gain from the first point.
+
 Reference: Lacoste-Julien and Jaggi, "On the global linear convergence of Frank-Wolfe optimization
 variants", NIPS (2015).
 """
@@ -24,7 +29,7 @@ from numpy.typing import NDArray
 
 from fieldfit.kernels.simd import SAFE_FASTMATH, fast_log
 
-__all__ = ["Hull", "add_slopes", "entropy", "pairwise_steps", "search_step"]
+__all__ = ["FLOOR", "Hull", "add_slopes", "entropy", "pairwise_steps", "search_step"]
 
 FloatArray = NDArray[np.float64]
 
@@ -33,6 +38,8 @@ TINY = 2.2250738585072014e-308
 #: A search along a line ends when a step of Newton's method moves it by less than this share.
 STEP_TOL = 1e-10
 MAX_NEWTON = 60
+#: The smallest share of the first point.
+FLOOR = 1e-9
 #: An entry that falls below this share of itself in a step is summed up again.
 CANCELLED = 1e-2
 
@@ -169,12 +176,13 @@ def pairwise_steps(
             current += shares[p] * score
             if score > scores[best]:
                 best = p
-            if shares[p] > 0.0 and (worst < 0 or score < scores[worst]):
+            is_movable = shares[p] > (FLOOR if p == 0 else 0.0)
+            if is_movable and (worst < 0 or score < scores[worst]):
                 worst = p
         left = scores[best] - current
         if done == 0 and first >= 0:
             best = first
-        if best == worst or scores[best] - scores[worst] <= tol:
+        if worst < 0 or best == worst or scores[best] - scores[worst] <= tol:
             return done, left
         gain = linear[best] - linear[worst]
         curvature = 0.0
@@ -184,11 +192,10 @@ def pairwise_steps(
             curvature += change * inverse[k] * change
         for entry in range(x.size):
             direction[entry] = points[best, entry] - points[worst, entry]
-        step = search_step(
-            coefficients, x, direction, gain, curvature, shares[worst], scratch[3:]
-        )
+        longest = shares[worst] - (FLOOR if worst == 0 else 0.0)
+        step = search_step(coefficients, x, direction, gain, curvature, longest, scratch[3:])
         shares[best] += step
-        shares[worst] = 0.0 if step >= shares[worst] else shares[worst] - step
+        shares[worst] = shares[worst] - step if step < longest else shares[worst] - longest
         for entry in range(x.size):
             if direction[entry] == 0.0:
                 continue

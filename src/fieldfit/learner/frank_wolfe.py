@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.hull import HullPoint
+from fieldfit.core.hull import LONGEST, HullPoint
 from fieldfit.errors import InvalidInputError
 from fieldfit.learner._base import Fit, Learner, Penalty, Validation
 from fieldfit.learner._run import Method, Outcome, Row, Run, require_options
@@ -196,8 +196,7 @@ class Passes(Method):
             step = 2.0 / (self.n_passes + 2.0)
             if self.objective.mode == "block":
                 step = min(1.0, 2.0 * n_blocks / (n_searches + 2.0 * n_blocks))
-            # a full step would leave the interior, where slopes of the entropy are finite
-            step = min(step, 0.99)
+            step = min(step, LONGEST)
         hull.step_towards(point.values, features, 0.0, self.residual, step)
 
     def _move_shares(self) -> None:

@@ -1,0 +1,142 @@
+"""Probabilities of the edges of a random matching, by best matchings alone.
+
+    B(W) = max over t of <W, t> + H(t)
+
+over the polytope of matchings, with the entropy of `core.matching_polytope`: Frank-Wolfe with
+stored points, whose searches are best matchings (`frank_wolfe` says how, and what the gap proves).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit.core.hull import HullPoint
+from fieldfit.core.matching_graphs import checked_weights
+from fieldfit.core.matching_polytope import Kind, MatchingPolytope, require_rho
+from fieldfit.core.result import Bound
+from fieldfit.oracle._relaxation import Point
+from fieldfit.oracle.assignment import Assignment
+from fieldfit.oracle.frank_wolfe import MAX_MOVES, PATIENCE
+from fieldfit.oracle.perfect_matching import PerfectMatching
+
+__all__ = ["MatchingMarginals", "best_edges", "inner_point", "matching_marginals"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MatchingMarginals:
+    """Edge probabilities of a surrogate, and its log-partition.
+
+    Attributes
+    ----------
+    marginals
+        In the shape of the weights.
+    log_partition
+        ``B(W)``; with ``bound == "upper"`` raised by the gap, so that it is a bound.
+    bound
+        ``"upper"`` for ``rho`` up to 1/2, ``"lower"`` for Bethe's on bipartite graphs, else
+        ``None``: nothing is proved.
+    gap
+        How far the value found can be below ``B(W)``.
+    converged, n_iter
+        Whether the gap met the tolerance, and the number of matchings that were asked for.
+    """
+
+    marginals: FloatArray
+    log_partition: float
+    bound: Bound
+    gap: float
+    converged: bool
+    n_iter: int
+
+
+def matching_marginals(
+    weights: ArrayLike,
+    kind: Kind = "bipartite",
+    perfect: bool = True,
+    rho: float = 1.0,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> MatchingMarginals:
+    """Edge probabilities of ``p(Y) ~ exp(sum W_ij Y_ij)`` over matchings, approximately.
+
+    Parameters
+    ----------
+    weights, kind, perfect
+        As `fieldfit.inference.matching_partition.matching_partition`, which is exact, takes them.
+    rho
+        Counting number of the nodes: 1 is Bethe's entropy, 1/2 gives an upper bound.
+    tol
+        Of the gap, relative to the value (or to 1, if that is larger).
+
+    Examples
+    --------
+    >>> found = matching_marginals(np.log([[1.0, 2.0], [3.0, 4.0]]))
+    >>> found.bound, found.converged, bool(found.log_partition <= np.log(10.0))
+    ('lower', True, True)
+    """
+    rho = require_rho(rho)
+    array = checked_weights(weights, kind)
+    polytope = MatchingPolytope.of_weights(array, kind, perfect)
+    edge_weights = polytope.values(array)
+    potentials = np.zeros(2 * polytope.n_edges + len(polytope.alone))
+    potentials[: polytope.n_edges] = edge_weights
+    start = inner_point(polytope)
+    nothing = np.zeros(0)
+    coefficients = polytope.coefficients(rho)
+    hull = HullPoint(start, nothing, float(potentials @ start), coefficients, nothing)
+    gap, value, n_iter, converged = np.inf, -np.inf, 0, False
+    while n_iter < max_iter and not converged:
+        slopes = hull.slopes(potentials)
+        point = best_edges(polytope, slopes)
+        n_iter += 1
+        value = hull.linear + hull.entropy()
+        gap = max(point.upper_bound - float(slopes @ hull.x), 0.0)
+        converged = gap <= tol * max(1.0, abs(value))
+        if not converged:
+            place = hull.add(point.values, nothing, float(potentials @ point.values))
+            hull.move_shares(nothing, PATIENCE * gap, MAX_MOVES, place)
+    bound: Bound = None
+    if rho <= 0.5:
+        bound = "upper"
+    elif rho == 1.0 and kind == "bipartite":
+        bound = "lower"
+    return MatchingMarginals(
+        marginals=polytope.matrix(hull.x[: polytope.n_edges]),
+        log_partition=value + gap if bound == "upper" else value,
+        bound=bound,
+        gap=gap,
+        converged=converged,
+        n_iter=n_iter,
+    )
+
+
+def best_edges(polytope: MatchingPolytope, slopes: FloatArray) -> Point:
+    """The vertex of largest linear score: a best matching."""
+    weights, constant = polytope.edge_weights(slopes)
+    oracle = Assignment if polytope.kind == "bipartite" else PerfectMatching
+    found = oracle(perfect=polytope.perfect).match(polytope.matrix(weights, -np.inf))
+    t = polytope.values(found.edges.astype(np.float64))
+    return Point(polytope.point(t), found.score + constant)
+
+
+def inner_point(polytope: MatchingPolytope) -> FloatArray:
+    """A point at which every edge that some matching uses has a share.
+
+    Uniform on a complete graph; otherwise the mean of matchings that use, each, as many edges as
+    possible that no other one does.
+    """
+    if polytope.is_complete and polytope.n_edges:
+        return polytope.uniform_point()
+    total = np.zeros(2 * polytope.n_edges + len(polytope.alone))
+    n_points = 0
+    while True:
+        point = best_edges(polytope, np.where(total > 0.0, 0.0, 1.0)).values
+        if n_points and not np.any((point > 0.0) & (total == 0.0)):
+            return total / n_points
+        total += point
+        n_points += 1
