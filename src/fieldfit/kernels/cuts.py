@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import NO_WEIGHT
-from fieldfit.kernels.max_flow import SIDE, SINK, IndexArray, Network
+from fieldfit.kernels.max_flow import IndexArray, Network
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -209,10 +209,3 @@ def fill_capacities(
             terminal[i] = 0.0
             empty = i
     return empty
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def read_labels(node: IndexArray, pairs: Pairs, labels: IntArray) -> None:
-    """Labels of the minimum cut; of equally good ones the first."""
-    for i in range(len(labels)):
-        labels[i] = pairs.second[i] if node[i, SIDE] == SINK else pairs.first[i]

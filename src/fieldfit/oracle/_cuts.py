@@ -13,10 +13,19 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, conditioned_unary
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.kernels.cuts import Pairs, build_network, choose_labels
-from fieldfit.kernels.max_flow import Flow, IndexArray, Network, Trees
+from fieldfit.kernels.cuts import Pairs, build_network, choose_labels, fill_capacities
+from fieldfit.kernels.max_flow import SIDE, SINK, Flow, IndexArray, Network, Trees, solve
 
-__all__ = ["Arcs", "arcs_of", "choices_of", "new_flow", "new_trees", "raise_no_weight"]
+__all__ = [
+    "Arcs",
+    "arcs_of",
+    "choices_of",
+    "cut_choices",
+    "examples_with",
+    "new_flow",
+    "new_trees",
+    "raise_no_weight",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -68,7 +77,27 @@ def choices_of(
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         raise_no_weight(f"no label of variable {empty[0]} is possible")
-    return Pairs(unary, potentials.factor_values, factors, first, second), counts
+    # kernels are compiled for writeable arrays; a read-only view is copied
+    tables = np.require(potentials.factor_values, np.float64, ["C", "W"])
+    return Pairs(unary, tables, factors, first, second), counts
+
+
+def cut_choices(graph: FactorGraph, arcs: Arcs, pairs: Pairs) -> NDArray[np.uint8]:
+    """A minimum cut of submodular pairs: 1 for each variable that takes its second label."""
+    flow = new_flow(graph.n_variables, len(arcs.network.heads))
+    forbidden = np.empty(graph.n_variables, dtype=np.uint8)
+    empty = fill_capacities(
+        graph.structure, pairs, arcs.slot_arcs, flow.residual, flow.terminal, forbidden
+    )
+    if empty >= 0:
+        raise_no_weight(f"hard zeros exclude every label of variable {empty}")
+    trees = new_trees(graph.n_variables)
+    solve(arcs.network, flow, trees)
+    if flow.conflict.any():
+        where = np.flatnonzero(flow.conflict)[0]
+        raise_no_weight(f"hard zeros around variable {where} contradict each other")
+    # of equally good labels the first
+    return (trees.node[:, SIDE] == SINK).astype(np.uint8)
 
 
 def new_flow(n_nodes: int, n_arcs: int) -> Flow:

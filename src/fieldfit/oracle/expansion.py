@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.potentials import Potentials
 from fieldfit.errors import InvalidInputError
-from fieldfit.kernels.cuts import NOT_FIRST, NOT_SECOND, Pairs, fill_capacities, read_labels
-from fieldfit.kernels.max_flow import Flow, Trees, solve
+from fieldfit.kernels.cuts import NOT_FIRST, NOT_SECOND, Pairs, fill_capacities
+from fieldfit.kernels.max_flow import SIDE, SINK, Flow, Trees, solve
 from fieldfit.kernels.moves import find_unsuitable_move, offer_label, take_best_labels
 from fieldfit.oracle._cuts import Arcs, examples_with, new_flow, new_trees
 
@@ -102,8 +102,7 @@ def _best_move(
         graph.structure, choice, arcs.slot_arcs, flow.residual, flow.terminal, forbidden
     )
     solve(arcs.network, flow, trees)
-    labels = np.empty(graph.n_variables, dtype=np.int32)
-    read_labels(trees.node, choice, labels)
+    labels = np.where(trees.node[:, SIDE] == SINK, choice.second, choice.first)
     impossible = (flow.conflict != 0) | (forbidden == (NOT_FIRST | NOT_SECOND))
     return labels, ~examples_with(batch, impossible)
 

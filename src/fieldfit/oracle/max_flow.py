@@ -23,23 +23,8 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError
-from fieldfit.kernels.cuts import (
-    Pairs,
-    fill_capacities,
-    find_unsuitable_pair,
-    four_entries,
-    read_labels,
-)
-from fieldfit.kernels.max_flow import solve
-from fieldfit.oracle._cuts import (
-    Arcs,
-    arcs_of,
-    choices_of,
-    examples_with,
-    new_flow,
-    new_trees,
-    raise_no_weight,
-)
+from fieldfit.kernels.cuts import Pairs, find_unsuitable_pair, four_entries
+from fieldfit.oracle._cuts import Arcs, arcs_of, choices_of, cut_choices, examples_with
 from fieldfit.oracle._dual_bound import message_bounds
 from fieldfit.oracle.expansion import expand
 from fieldfit.oracle.max_product import MEETING
@@ -105,13 +90,13 @@ class MaxFlow:
         pairs, counts = choices_of(graph, potentials, observed, arcs.factors)
         by_moves = examples_with(batch, counts > 2)
         if not by_moves.any():
-            labels = minimum_cut(batch, arcs, pairs)
+            labels = minimum_cut(graph, arcs, pairs)
             return _optimal(batch, potentials, labels, arcs)
         moving = np.repeat(by_moves, np.diff(batch.variable_offsets))
         start = pairs.first.copy()
         if not by_moves.all():  # variables that move stay where they are, in the cut of the others
             second = np.where(moving, pairs.first, pairs.second)
-            start[~moving] = minimum_cut(batch, arcs, pairs._replace(second=second))[~moving]
+            start[~moving] = minimum_cut(graph, arcs, pairs._replace(second=second))[~moving]
         expansion = expand(batch, arcs, pairs, potentials, by_moves, start, self.max_iter)
         scores = batch.scores(potentials, expansion.labels)
         dual = message_bounds(batch, potentials, observed, self.bound_sweeps)
@@ -134,9 +119,8 @@ class MaxFlow:
         )
 
 
-def minimum_cut(batch: Batch, arcs: Arcs, pairs: Pairs) -> NDArray[np.int32]:
+def minimum_cut(graph: FactorGraph, arcs: Arcs, pairs: Pairs) -> NDArray[np.int32]:
     """Labels of a minimum cut; refuses pairs that are not submodular."""
-    graph = batch.graph
     unsuitable = find_unsuitable_pair(graph.structure, pairs)
     if unsuitable >= 0:
         t00, t01, t10, t11 = four_entries(graph.structure, pairs, unsuitable)
@@ -145,21 +129,7 @@ def minimum_cut(batch: Batch, arcs: Arcs, pairs: Pairs) -> NDArray[np.int32]:
             f"MaxFlow, got {t00:.6g} + {t11:.6g} < {t01:.6g} + {t10:.6g}; RoofDuality takes any "
             "pairs of two labels"
         )
-    flow = new_flow(graph.n_variables, len(arcs.network.heads))
-    forbidden = np.empty(graph.n_variables, dtype=np.uint8)
-    empty = fill_capacities(
-        graph.structure, pairs, arcs.slot_arcs, flow.residual, flow.terminal, forbidden
-    )
-    if empty >= 0:
-        raise_no_weight(f"hard zeros exclude every label of variable {empty}")
-    trees = new_trees(graph.n_variables)
-    solve(arcs.network, flow, trees)
-    if flow.conflict.any():
-        where = np.flatnonzero(flow.conflict)[0]
-        raise_no_weight(f"hard zeros around variable {where} contradict each other")
-    labels = np.empty(graph.n_variables, dtype=np.int32)
-    read_labels(trees.node, pairs, labels)
-    return labels
+    return np.where(cut_choices(graph, arcs, pairs) == 1, pairs.second, pairs.first)
 
 
 def _optimal(
