@@ -152,9 +152,7 @@ class HullPoint:
         for to, given in zip(new, old, strict=True):
             to[: len(used)] = given[used]
         moved = {int(place): number for number, place in enumerate(used)}
-        self._places = {
-            key: moved[place] for key, place in self._places.items() if place in moved
-        }
+        self._places = {key: moved[place] for key, place in self._places.items() if place in moved}
         self.hull, self.n_points = new, len(used)
         self._scratch = np.empty((6, max(self.x.size, self.features.size, room)))
 
@@ -175,9 +173,7 @@ class HullPoint:
         """Take over what `state` gave."""
         if self.is_stored:
             self.n_points, self._places = 0, {}
-            rows = zip(
-                state["points"], state["point_features"], state["point_linear"], strict=True
-            )
+            rows = zip(state["points"], state["point_features"], state["point_linear"], strict=True)
             for point, features, linear in rows:
                 self._place(np.ascontiguousarray(point), features, float(linear))
             self.hull.shares[: self.n_points] = state["shares"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     ``tol``, ``random_state``, ``n_jobs`` and ``verbose``, set ``_block_shapes`` in ``fit`` and call
     `_learn`.
     """
-
-    #: Name of the estimator in model files and on the command line.
-    kind: ClassVar[str]
 
     objective: str | Objective
     l2: float

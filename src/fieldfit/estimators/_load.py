@@ -19,6 +19,7 @@ CLASSES = {
     "GraphCRF": "fieldfit.estimators.graph",
     "GridCRF": "fieldfit.estimators.grid",
     "IsingModel": "fieldfit.estimators.ising",
+    "MatchingCRF": "fieldfit.estimators.matching",
     "MixtureField": "fieldfit.estimators.mixture",
     "PottsModel": "fieldfit.estimators.potts",
     "SkipChainCRF": "fieldfit.estimators.skip_chain",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,8 +104,6 @@ class ChainCRF(FieldEstimator):
     >>> [labels.tolist() for labels in crf.predict([[{"word": "the"}, {"word": "cat"}]])]
     [['DET', 'NOUN']]
     """
-
-    kind: ClassVar[str] = "chain"
 
     classes_: NDArray[Any]
     n_features_in_: int

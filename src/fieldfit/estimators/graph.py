@@ -8,7 +8,7 @@ The table ``V`` is a constant and, where edges have features ``e_ij``, a linear 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,6 @@ class GraphCRF(ConditionalEstimator):
     >>> crf.predict(X)[0]
     array([1, 1, 1, 0], dtype=int32)
     """
-
-    kind: ClassVar[str] = "graph"
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +78,6 @@ class GridCRF(ConditionalEstimator):
     >>> bool(crf.score(X[4:], Y[4:]) > np.mean((X[4:] > 0.5) == Y[4:]))
     True
     """
-
-    kind: ClassVar[str] = "grid"
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ Reports 4 (2014).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,6 @@ class IsingModel(GenerativeEstimator):
     True
     """
 
-    kind: ClassVar[str] = "ising"
     _parameters: IsingParameters
 
     def __init__(

@@ -24,7 +24,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,8 +105,6 @@ class MixtureField(FieldEstimator):
     >>> field.score(signal, observations, alpha=0.5) > alone.score(signal, observations, alpha=0.5)
     True
     """
-
-    kind: ClassVar[str] = "mixture"
 
     graph_: FactorGraph
     potentials_: Potentials

@@ -15,7 +15,7 @@ for the correction.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,7 +68,6 @@ class PottsModel(GenerativeEstimator):
     model.contact_scores() >>> bool(scores[0, 1] > max(scores[0, 2], scores[1, 2])) True
     """
 
-    kind: ClassVar[str] = "potts"
     _parameters: PottsParameters
 
     def __init__(

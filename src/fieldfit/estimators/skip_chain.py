@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,8 +97,6 @@ class SkipChainCRF(ChainCRF):
     >>> len(crf.weight_blocks_["transition"])  # only from PER to O: none from O to PER
     1
     """
-
-    kind: ClassVar[str] = "skip-chain"
 
     #: Weights of the attributes of edges; ``None`` without ``edge_features``.
     _edge_weights: EdgeWeights | None

@@ -77,7 +77,7 @@ class DualFrankWolfe(Learner):
         validation: Validation | None = None,
         verbose: int = 0,
     ) -> Fit:
-        """Maximise the dual; beliefs start uniform, so ``start`` only has to be of the right length.
+        """Maximise the dual; beliefs start uniform, so of ``start`` only the length matters.
 
         See `Learner.minimize`.
         """

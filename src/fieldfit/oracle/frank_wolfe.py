@@ -219,9 +219,7 @@ def with_evidence(
     return Potentials.from_flat(graph, unary, potentials.factor_values)
 
 
-def covering_point(
-    oracle: MapOracle, batch: Batch, is_possible: NDArray[np.bool_]
-) -> FloatArray:
+def covering_point(oracle: MapOracle, batch: Batch, is_possible: NDArray[np.bool_]) -> FloatArray:
     """A mixture of points of the polytope that is positive wherever one of them can be.
 
     Hard zeros make some entries impossible, and others with them.  Searches with a bonus on what

@@ -1,0 +1,161 @@
+"""What `MatchingCRF` minimises: sums over examples, each a graph with features on its edges.
+
+Weights of edges are ``W = F w``; the statistics of a matching are the sum of its edges' features.
+Matchings are found one example at a time, so here, unlike elsewhere, examples are a Python loop; a
+search costs more than the loop around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.inference.matching_partition import matching_partition
+from fieldfit.learner.dual_blocks import DualModel
+from fieldfit.learner.problem import Assessment, Problem, n_threads, over_parts, total
+from fieldfit.objective._base import Objective
+from fieldfit.objective.mle_struct import MLEStruct
+from fieldfit.oracle._relaxation import Point
+from fieldfit.oracle.matching_marginals import best_edges, inner_point
+
+__all__ = ["ExactMatchings", "MatchingBlock", "MatchingExample", "MatchingHinge", "MatchingProblem"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class MatchingExample:
+    """The graph of an example, features of its edges, and the edges of its matching (0 or 1)."""
+
+    polytope: MatchingPolytope
+    features: FloatArray
+    matched: FloatArray
+    weight: float = 1.0
+
+    @property
+    def statistics(self) -> FloatArray:
+        return self.weight * (self.matched @ self.features)
+
+    def weight_matrix(self, weights: FloatArray) -> FloatArray:
+        """``W``, with ``-inf`` where there is no edge."""
+        return self.polytope.matrix(self.features @ weights, -np.inf)
+
+
+class MatchingBlock:
+    """The polytope of one example as a block of the dual."""
+
+    def __init__(self, example: MatchingExample, rho: float) -> None:
+        self._example = example
+        self._n_rest = example.polytope.n_edges + len(example.polytope.alone)
+        self.coefficients = example.weight * example.polytope.coefficients(rho)
+
+    def start(self) -> FloatArray:
+        return inner_point(self._example.polytope)
+
+    def potentials(self, weights: FloatArray) -> FloatArray:
+        given = self._example
+        return np.concatenate([given.weight * (given.features @ weights), np.zeros(self._n_rest)])
+
+    def features(self, x: FloatArray) -> FloatArray:
+        given = self._example
+        return given.weight * (x[: given.polytope.n_edges] @ given.features)
+
+    def find(self, slopes: FloatArray) -> Point:
+        return best_edges(self._example.polytope, slopes)
+
+
+class MatchingProblem(Problem):
+    """Abstract: a sum over examples with complete matchings."""
+
+    is_complete = True
+
+    def __init__(
+        self, objective: Objective, examples: list[MatchingExample], rho: float, n_jobs: int | None
+    ) -> None:
+        self.objective: Objective = objective
+        self.examples = examples
+        self.rho = rho
+        self.n_jobs = n_threads(n_jobs)
+        self.n_weights = examples[0].features.shape[1]
+        self.n_parts = len(examples)
+
+    def dual_model(self, objective: MLEStruct) -> DualModel:
+        """One block for each example."""
+        blocks = [MatchingBlock(example, self.rho) for example in self.examples]
+        statistics = np.sum([example.statistics for example in self.examples], axis=0)
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs)
+
+    def assess(self, weights: FloatArray) -> Assessment:
+        return total(
+            over_parts(lambda part: self.assess_part(weights, part), self.n_parts, self.n_jobs)
+        )
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        raise NotImplementedError(f"{type(self).__name__} is minimised in the dual")
+
+    def fingerprint(self) -> str:
+        digest = sha256(f"{self.objective!r} {self.rho!r}".encode())
+        for example in self.examples:
+            for array in (example.polytope.edges, example.features, example.matched):
+                digest.update(np.ascontiguousarray(array).data)
+            digest.update(repr((example.weight, example.polytope.perfect)).encode())
+        return digest.hexdigest()
+
+
+class ExactMatchings(MatchingProblem):
+    """``log Z(W) - <W, Y>`` with the exact sum over all matchings (small graphs)."""
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        given = self.examples[part]
+        polytope = given.polytope
+        found = matching_partition(given.weight_matrix(weights), polytope.kind, polytope.perfect)
+        change = polytope.values(found.marginals) - given.matched
+        score = float(given.matched @ (given.features @ weights))
+        return Assessment(
+            value=given.weight * (found.log_partition - score),
+            gradient=given.weight * (change @ given.features),
+            n_unconverged=0,
+            n_examples=1,
+        )
+
+
+class MatchingHinge(MatchingProblem):
+    """``max over Y' of <W, Y'> + margin |Y - Y'| - <W, Y>``: wrong partners count one each.
+
+    With ``margin=0`` it is the perceptron's loss.
+    """
+
+    is_smooth = False
+
+    def __init__(
+        self,
+        objective: Objective,
+        examples: list[MatchingExample],
+        rho: float,
+        n_jobs: int | None,
+        margin: float,
+    ) -> None:
+        super().__init__(objective, examples, rho, n_jobs)
+        self.margin = margin
+        self.is_homogeneous = margin == 0.0
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        given = self.examples[part]
+        polytope = given.polytope
+        scores = given.features @ weights
+        # |matched| minus the edges in common, which is linear in the edges
+        slopes = np.zeros(2 * polytope.n_edges + len(polytope.alone))
+        slopes[: polytope.n_edges] = scores - self.margin * given.matched
+        rival = best_edges(polytope, slopes)
+        edges = rival.values[: polytope.n_edges]
+        value = rival.upper_bound + self.margin * given.matched.sum() - given.matched @ scores
+        return Assessment(
+            value=given.weight * max(float(value), 0.0),
+            gradient=given.weight * ((edges - given.matched) @ given.features),
+            n_unconverged=0,
+            n_examples=1,
+        )
