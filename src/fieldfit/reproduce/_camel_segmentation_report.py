@@ -63,17 +63,17 @@ Log-probabilities of training pictures can come from the classifier that was tra
 pictures (*by heart*), or from classifiers that were trained on others ({n_folds} folds, *out of
 fold*), which tells the field how far to trust them. The paper does not say which. Both are done.
 The table of all halves is by heart, which was decided after both had been seen on test pictures:
-rounds settle as in the paper only there. By heart a penalty is needed, because the classifier is almost
-never wrong on its own pictures; the paper has none. {penalties}
+rounds settle as in the paper only there. By heart a penalty is needed, because the classifier is
+almost never wrong on its own pictures; the paper has none. {penalties}
 """
 OUT_OF_FOLD = """
 The same methods on the first half with potentials of training pictures out of fold,
 `l2 = {unseen_l2:g}`, and at most {unseen_rounds} rounds of CCCP, which crawl here (above they may
 be twelve, and settle sooner). The rounds fail, and so they do on the training pictures, where it
-can be seen without any test. A likely reason: potentials are weaker here, so edges must explain more,
-Bethe's approximation counts their loops several times over, and belief propagation from a cold
-start does not come back to the beliefs with the data's moments that CCCP has found. Methods with a
-concave entropy have a single answer, and do not mind.
+can be seen without any test. A likely reason: potentials are weaker here, so edges must explain
+more, Bethe's approximation counts their loops several times over, and belief propagation from a
+cold start does not come back to the beliefs with the data's moments that CCCP has found. Methods
+with a concave entropy have a single answer, and do not mind.
 """
 CHOSEN = "Each method has the `l2` of {penalties} that labels a held out fifth of the training \
 pictures best, by a classifier that has not seen them either."
