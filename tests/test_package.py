@@ -93,7 +93,7 @@ LAYERS = {
     "io": {"kernels", "core", "io"},
     "features": {"features"},
     "objective": {"kernels", "core", "inference", "oracle", "objective"},
-    "learner": {"kernels", "core", "inference", "io", "objective", "learner"},
+    "learner": {"kernels", "core", "inference", "oracle", "io", "objective", "learner"},
     "estimators": {
         *("kernels", "core", "inference", "oracle", "io", "objective", "learner"),
         *("estimators", "metrics", "plot"),

@@ -173,9 +173,13 @@ class HullPoint:
         """Take over what `state` gave."""
         if self.is_stored:
             self.n_points, self._places = 0, {}
-            rows = zip(state["points"], state["point_features"], state["point_linear"], strict=True)
-            for point, features, linear in rows:
+            count = len(state["shares"])
+            room = max(FIRST_ROOM, 2 * count)
+            self.hull = Hull(*(np.zeros((room, *array.shape[1:])) for array in self.hull))
+            for place, point in enumerate(state["points"]):
+                features, linear = state["point_features"][place], state["point_linear"][place]
                 self._place(np.ascontiguousarray(point), features, float(linear))
-            self.hull.shares[: self.n_points] = state["shares"]
+            self.hull.shares[:count] = state["shares"]
+            self._scratch = np.empty((6, max(self.x.size, self.features.size, room)))
         self.x, self.features = state["x"].copy(), state["features"].copy()
         self.linear = float(state["linear"][0])

@@ -34,7 +34,8 @@ Kind = Literal["bipartite", "general"]
 
 def require_rho(rho: float) -> float:
     """Refuse counting numbers for which the entropy is not concave."""
-    if not (np.isscalar(rho) and np.isfinite(rho) and 0.0 <= float(rho) <= 1.0):
+    is_number = isinstance(rho, (int, float, np.integer, np.floating))
+    if not is_number or not 0.0 <= rho <= 1.0:
         raise InvalidInputError(
             f"rho must be between 0 and 1, where the entropy of matchings is concave, got {rho!r}"
         )
@@ -78,7 +79,7 @@ class MatchingPolytope:
         """Whether every edge exists."""
         n_rows, n_columns = self.shape
         n_all = n_rows * (n_rows - 1) // 2 if self.kind == "general" else n_rows * n_columns
-        return self.n_edges == n_all
+        return bool(self.n_edges == n_all)
 
     def point(self, t: FloatArray) -> FloatArray:
         """The point of edges with these shares."""

@@ -291,7 +291,7 @@ class MatchingCRF(FieldEstimator):
             raise InvalidInputError(
                 f"{name} must have {len(self.weights_)} features as in fit, got {array.shape[2]}"
             )
-        allowed = ~np.isnan(array).any(axis=2)
+        allowed: NDArray[np.bool_] = np.logical_not(np.isnan(array).any(axis=2))
         if np.isinf(array[allowed]).any():
             raise InvalidInputError(
                 f"{name} must be finite, or NaN where there is no edge, got inf"
