@@ -37,8 +37,8 @@ class MaxFlow:
     """Best labellings of submodular pairs by minimum cuts, good ones of metric pairs by moves.
 
     Factors have at most two variables.  An example in which every variable has at most two
-    possible labels (evidence and hard zeros counted) is solved exactly, if its pairs are submodular.
-    Any other example needs pairs with
+    possible labels (evidence and hard zeros counted) is solved exactly; its pairs must be
+    submodular.  Any other example needs pairs with
 
         th(a, b) + th(c, c) >= th(a, c) + th(c, b)      for all labels a, b, c,
 
