@@ -96,7 +96,7 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
         side = node[i, SIDE]
         arc, last = offsets[i], offsets[np.uint32(i + ONE)]
         while node[i, SIDE] != FREE:
-            # grow until the other tree is met; if an earlier arc can be used again, the node is woken
+            # grow until the other tree is met; an earlier arc that is free again wakes the node
             middle = NO_ARC
             while arc < last:
                 back = reverses[arc]
