@@ -536,6 +536,19 @@ def test_rounding_does_not_make_a_pair_unsuitable():
     assert MaxFlow().run(graph, ff.Potentials(graph, None, [table])).optimal
 
 
+@pytest.mark.parametrize("unit", [0.1, 1 / 3, 0.7])
+def test_ties_up_to_rounding(unit):
+    """Multiples of a number that is no binary fraction, against exact arithmetic on integers."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        graph = ff.FactorGraph.grid(*rng.integers(3, 20, 2), 2, neighbors=8 if seed % 2 else 4)
+        unary = rng.integers(-3, 4, (graph.n_variables, 2)).astype(float)
+        tables = rng.integers(0, 4, (graph.n_factors, 1, 1)) * np.eye(2)
+        whole = MaxFlow().run(graph, ff.Potentials(graph, unary, tables))
+        rounded = MaxFlow().run(graph, ff.Potentials(graph, unit * unary, unit * tables))
+        assert rounded.score == pytest.approx(unit * whole.score, rel=1e-12)
+
+
 def test_read_only_potentials():
     graph = ff.FactorGraph.chain(3, 2)
     tables = np.eye(2).ravel()[None].repeat(2, axis=0).ravel()

@@ -309,6 +309,22 @@ def consistency_error_of_pairs(beliefs):
     )
 
 
+@pytest.mark.parametrize("unit", [0.1, 1 / 3, 0.7])
+def test_rounding_leaves_value_and_beliefs_optimal(unit):
+    """Multiples of a number that is no binary fraction tie only up to rounding."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        graph = ff.FactorGraph.grid(*rng.integers(3, 20, 2), 2, neighbors=8 if seed % 2 else 4)
+        unary = rng.integers(-3, 4, (graph.n_variables, 2)) * float(seed % 3)
+        spins = np.array([[1.0, -1.0], [-1.0, 1.0]])
+        tables = rng.integers(-4, 5, (graph.n_factors, 1, 1)) * spins
+        whole = RoofDuality().run(graph, ff.Potentials(graph, unary, tables))
+        potentials = ff.Potentials(graph, unit * unary, unit * tables)
+        rounded = RoofDuality().run(graph, potentials)
+        assert rounded.upper_bound == pytest.approx(unit * whole.upper_bound, rel=1e-12)
+        assert potentials.dot(rounded.beliefs) == pytest.approx(rounded.upper_bound, rel=1e-12)
+
+
 def test_refusals_are_one_sentence():
     large = ff.FactorGraph([2, 2, 2], [(0, 1), (0, 1, 2)])
     with pytest.raises(
