@@ -2,11 +2,11 @@ r"""Maximum flow and minimum cut by augmenting paths between two search trees.
 
 A network has nodes, arcs between them, and two terminals that are not stored: ``terminal[i]`` is
 the residual capacity from the source to node ``i`` if it is positive, and minus that from ``i`` to
-the sink if it is negative.  Two trees of arcs with residual capacity grow from the terminals.  Where
-they touch, the flow along the path is raised by its bottleneck; nodes whose arc to the parent is
-then saturated are *orphans*, which look for another parent and become free if there is none.  When
-no node can grow, nodes of the source tree are one side of a minimum cut, and those of the sink tree
-one side of another; they differ by the free nodes.
+the sink if it is negative.  Two trees of arcs with residual capacity grow from the terminals.
+Where they touch, the flow along the path is raised by its bottleneck; nodes whose arc to the
+parent is then saturated are *orphans*, which look for another parent and become free if there is
+none.  When no node can grow, nodes of the source tree are one side of a minimum cut, and those of
+the sink tree one side of another; they differ by the free nodes.
 
 An orphan takes the parent with the shortest way to the terminal.  Distances are kept with the time
 at which they were known to be right, so that most walks to the terminal end after one step.
@@ -16,8 +16,9 @@ minimum cut; it is cut at its source, which is marked in ``conflict``, and the r
 saturates its bottleneck to an exact zero.  What rounding leaves in other arcs is dropped if it is
 below `ROUNDING`, relative to the two directions of the arc together, which no flow changes.
 
-Indices are unsigned: the checks for negative ones, which count from the end in NumPy, took more
-than half of the time.
+Speed: indices are unsigned, because checks for negative ones (which count from the end) cost as
+much as the search itself; counters are local variables; and the stages of `solve` stand in one
+function, because a call that takes ten arrays costs as much as a short path.
 
 Reference: Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms for
 energy minimization in vision", IEEE Trans. Pattern Analysis and Machine Intelligence 26 (2004).
@@ -32,6 +33,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+Index = np.uint32
 IndexArray = NDArray[np.uint32]
 ByteArray = NDArray[np.uint8]
 
@@ -42,9 +44,9 @@ ONE = np.uint32(1)
 ZERO = np.uint32(0)
 #: Sides of a node.
 FREE, SOURCE, SINK = np.uint32(0), np.uint32(1), np.uint32(2)
-#: In place of the arc to a parent; both are above `LAST_ARC`.
-AT_TERMINAL, NO_PARENT = np.uint32(2**32 - 1), np.uint32(2**32 - 2)
-LAST_ARC = np.uint32(2**32 - 3)
+#: In place of an arc; all are above `LAST_ARC`.
+AT_TERMINAL, NO_PARENT, NO_ARC = np.uint32(2**32 - 1), np.uint32(2**32 - 2), np.uint32(2**32 - 3)
+LAST_ARC = np.uint32(2**32 - 4)
 #: Distance of a node that hangs from an orphan.
 FAR = np.uint32(2**31)
 #: Columns of `Trees.node`: what is read together lies together.
@@ -92,82 +94,85 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
         n_waiting = np.uint32(n_waiting - ONE)
         waiting[i] = 0
         side = node[i, SIDE]
-        if side == FREE:
-            continue
-        arc = offsets[i]
-        last = offsets[np.uint32(i + ONE)]
-        while arc < last:
-            back = reverses[arc]
-            if residual[arc if side == SOURCE else back] > 0.0:
-                j = heads[arc]
-                if node[j, SIDE] == FREE:
-                    node[j, SIDE] = side
-                    _hang(j, back, i, node)
-                    if waiting[j] == 0:
-                        waiting[j] = 1
-                        queue[_place(head, n_waiting, n_nodes)] = j
-                        n_waiting = np.uint32(n_waiting + ONE)
-                elif node[j, SIDE] != side:
-                    middle = arc if side == SOURCE else back
-                    start, end, amount = _bottleneck(middle, heads, reverses, residual, node)
-                    amount = min(amount, min(terminal[start], -terminal[end]))
-                    if amount < np.inf:
-                        supply[start] += amount
-                        terminal[start] -= amount
-                        terminal[end] += amount
-                        _push(middle, reverses[middle], amount, residual)
-                    else:
-                        conflict[start] = 1
-                        terminal[start] = 0.0
-                        amount = 0.0
-                    n_orphans = ZERO
-                    k = heads[reverses[middle]]
-                    while k != start:
-                        up = node[k, PARENT]
-                        if _push(reverses[up], up, amount, residual):
-                            n_orphans = _abandon_first(k, n_orphans, node, orphans)
-                        k = heads[up]
-                    if terminal[start] <= 0.0:
-                        n_orphans = _abandon_first(start, n_orphans, node, orphans)
-                    k = heads[middle]
-                    while k != end:
-                        up = node[k, PARENT]
-                        if _push(up, reverses[up], amount, residual):
-                            n_orphans = _abandon_first(k, n_orphans, node, orphans)
-                        k = heads[up]
-                    if terminal[end] >= 0.0:
-                        n_orphans = _abandon_first(end, n_orphans, node, orphans)
-                    first = np.uint32(n_nodes - n_orphans)
-                    clock = np.uint32(clock + ONE)
-                    while n_orphans > ZERO:
-                        orphan = orphans[first]
-                        first = _after(first, n_nodes)
-                        n_orphans = np.uint32(n_orphans - ONE)
-                        if not _adopt(orphan, clock, offsets, heads, reverses, residual, node):
-                            own = node[orphan, SIDE]
-                            node[orphan, SIDE] = FREE
-                            for out in range(offsets[orphan], offsets[np.uint32(orphan + ONE)]):
-                                k = heads[out]
-                                if node[k, SIDE] == own:
-                                    if node[k, PARENT] == reverses[out]:
-                                        node[k, PARENT] = NO_PARENT
-                                        orphans[_place(first, n_orphans, n_nodes)] = k
-                                        n_orphans = np.uint32(n_orphans + ONE)
-                                    usable = reverses[out] if own == SOURCE else np.uint32(out)
-                                    if waiting[k] == 0 and residual[usable] > 0.0:
-                                        waiting[k] = 1
-                                        queue[_place(head, n_waiting, n_nodes)] = k
-                                        n_waiting = np.uint32(n_waiting + ONE)
-                    if node[i, SIDE] == FREE:
+        arc, last = offsets[i], offsets[np.uint32(i + ONE)]
+        while node[i, SIDE] != FREE:
+            # grow until the other tree is met; an earlier arc that is free again wakes the node
+            middle = NO_ARC
+            while arc < last:
+                back = reverses[arc]
+                if residual[arc if side == SOURCE else back] > 0.0:
+                    j = heads[arc]
+                    if node[j, SIDE] == FREE:
+                        node[j, SIDE] = side
+                        _hang(j, back, i, node)
+                        if waiting[j] == 0:
+                            waiting[j] = 1
+                            queue[_place(head, n_waiting, n_nodes)] = j
+                            n_waiting = np.uint32(n_waiting + ONE)
+                    elif node[j, SIDE] != side:
+                        middle = arc if side == SOURCE else back
                         break
-                    continue  # this arc may do once more; if an earlier one does, the node is woken
-                elif node[j, STAMP] <= node[i, STAMP] and node[j, DISTANCE] > node[i, DISTANCE]:
-                    _hang(j, back, i, node)  # a shorter way to the terminal, as far as is known
-            arc = np.uint32(arc + ONE)
+                    elif node[j, STAMP] <= node[i, STAMP] and node[j, DISTANCE] > node[i, DISTANCE]:
+                        _hang(j, back, i, node)  # a shorter way to the terminal, as far as is known
+                arc = np.uint32(arc + ONE)
+            if middle == NO_ARC:
+                break
+            # augment: send the bottleneck of the path through it
+            start, end, amount = _bottleneck(middle, heads, reverses, residual, node)
+            amount = min(amount, min(terminal[start], -terminal[end]))
+            if amount < np.inf:
+                supply[start] += amount
+                terminal[start] -= amount
+                terminal[end] += amount
+                _push(middle, reverses[middle], amount, residual)
+            else:
+                conflict[start] = 1
+                terminal[start] = 0.0
+                amount = 0.0
+            n_orphans = ZERO
+            k = heads[reverses[middle]]
+            while k != start:
+                up = node[k, PARENT]
+                if _push(reverses[up], up, amount, residual):
+                    n_orphans = _abandon_first(k, n_orphans, node, orphans)
+                k = heads[up]
+            if terminal[start] <= 0.0:
+                n_orphans = _abandon_first(start, n_orphans, node, orphans)
+            k = heads[middle]
+            while k != end:
+                up = node[k, PARENT]
+                if _push(up, reverses[up], amount, residual):
+                    n_orphans = _abandon_first(k, n_orphans, node, orphans)
+                k = heads[up]
+            if terminal[end] >= 0.0:
+                n_orphans = _abandon_first(end, n_orphans, node, orphans)
+            # adopt: find parents for the orphans, or free them and make their children orphans
+            first = np.uint32(n_nodes - n_orphans)
+            clock = np.uint32(clock + ONE)
+            while n_orphans > ZERO:
+                orphan = orphans[first]
+                first = _after(first, n_nodes)
+                n_orphans = np.uint32(n_orphans - ONE)
+                if _adopt(orphan, clock, offsets, heads, reverses, residual, node):
+                    continue
+                own = node[orphan, SIDE]
+                node[orphan, SIDE] = FREE
+                for out in range(offsets[orphan], offsets[np.uint32(orphan + ONE)]):
+                    k = heads[out]
+                    if node[k, SIDE] == own:
+                        if node[k, PARENT] == reverses[out]:
+                            node[k, PARENT] = NO_PARENT
+                            orphans[_place(first, n_orphans, n_nodes)] = k
+                            n_orphans = np.uint32(n_orphans + ONE)
+                        usable = reverses[out] if own == SOURCE else np.uint32(out)
+                        if waiting[k] == 0 and residual[usable] > 0.0:
+                            waiting[k] = 1
+                            queue[_place(head, n_waiting, n_nodes)] = k
+                            n_waiting = np.uint32(n_waiting + ONE)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _plant(flow: Flow, trees: Trees) -> int:
+def _plant(flow: Flow, trees: Trees) -> Index:
     """Trees of one level: the nodes with an arc from or to a terminal; their number."""
     node = trees.node
     n_waiting = ZERO
@@ -192,20 +197,20 @@ def _plant(flow: Flow, trees: Trees) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _after(place: int, n_places: int) -> int:
+def _after(place: Index, n_places: Index) -> Index:
     """The next place of a ring."""
     return np.uint32(place + ONE) if place + ONE < n_places else ZERO
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _place(first: int, count: int, n_places: int) -> int:
+def _place(first: Index, count: Index, n_places: Index) -> Index:
     """The first place of a ring behind those that are taken."""
-    place = np.uint64(first) + np.uint64(count)
-    return place if place < n_places else place - np.uint64(n_places)
+    place = np.uint32(first + count)
+    return np.uint32(place - n_places) if place >= n_places else place
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _hang(j: int, arc: int, i: int, node: IndexArray) -> None:
+def _hang(j: Index, arc: Index, i: Index, node: IndexArray) -> None:
     """Make ``i`` the parent of ``j``."""
     node[j, PARENT] = arc
     node[j, STAMP] = node[i, STAMP]
@@ -213,7 +218,7 @@ def _hang(j: int, arc: int, i: int, node: IndexArray) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _push(arc: int, back: int, amount: float, residual: FloatArray) -> bool:
+def _push(arc: Index, back: Index, amount: float, residual: FloatArray) -> bool:
     """Send flow through one arc; whether that saturates it."""
     left = residual[arc] - amount
     other = residual[back] + amount
@@ -225,7 +230,7 @@ def _push(arc: int, back: int, amount: float, residual: FloatArray) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _abandon_first(i: int, n_orphans: int, node: IndexArray, orphans: IndexArray) -> int:
+def _abandon_first(i: Index, n_orphans: Index, node: IndexArray, orphans: IndexArray) -> Index:
     """Put a node before the other orphans, counted from the end of the ring; their number.
 
     Along a path the one nearest to the terminal comes first, so that the others may hang from it.
@@ -238,8 +243,8 @@ def _abandon_first(i: int, n_orphans: int, node: IndexArray, orphans: IndexArray
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _bottleneck(
-    middle: int, heads: IndexArray, reverses: IndexArray, residual: FloatArray, node: IndexArray
-) -> tuple[int, int, float]:
+    middle: Index, heads: IndexArray, reverses: IndexArray, residual: FloatArray, node: IndexArray
+) -> tuple[Index, Index, float]:
     """First and last node of the path through an arc, and the least residual on its way."""
     amount = residual[middle]
     start = heads[reverses[middle]]
@@ -259,8 +264,8 @@ def _bottleneck(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _adopt(
-    i: int,
-    clock: int,
+    i: Index,
+    clock: Index,
     offsets: IndexArray,
     heads: IndexArray,
     reverses: IndexArray,
@@ -287,7 +292,7 @@ def _adopt(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _distance(j: int, clock: int, heads: IndexArray, node: IndexArray) -> int:
+def _distance(j: Index, clock: Index, heads: IndexArray, node: IndexArray) -> Index:
     """Steps from a node to its terminal, `FAR` from an orphan; remembered all along the way."""
     distance = ZERO
     k = j

@@ -2,18 +2,19 @@ r"""Roof duality: the network of two copies of every variable, and what its cuts
 
 Node ``i`` on the source's side says ``x_i = 0`` and node ``i + n`` on the source's side says
 ``x_i = 1``.  A pair that is submodular joins the copies ``i, j`` and their mirrors; any other
-pair is submodular after ``x_j`` is turned round, and joins ``i`` to the mirror of ``j``.  The mirror
-of an arc from ``u`` to ``v`` goes from the mirror of ``v`` to that of ``u``.  Half the minimum cut
-is the value of the relaxation over the local polytope, in which a variable whose nodes say the same
-has a label and any other has belief one half.
+pair is submodular after ``x_j`` is turned round, and joins ``i`` to the mirror of ``j``.  The
+mirror of an arc from ``u`` to ``v`` goes from the mirror of ``v`` to that of ``u``.  A constant
+less half the minimum cut is the value of the relaxation over the local polytope, in which a
+variable whose nodes say the same has a label and any other has belief one half.
 
 Two copies have the arcs of one graph twice: arc ``a`` of node ``i`` is arc ``a + m`` of node
 ``i + n``, whatever its head.
 
 References: Hammer, Hansen and Simeone, "Roof duality, complementation and persistency in quadratic
 0-1 optimization", Mathematical Programming 28 (1984); Boros and Hammer, "Pseudo-Boolean
-optimization", Discrete Applied Mathematics 123 (2002); Kolmogorov and Rother, "Minimizing nonsubmodular
-functions with graph cuts - a review", IEEE Trans. Pattern Analysis and Machine Intelligence 29 (2007).
+optimization", Discrete Applied Mathematics 123 (2002); Kolmogorov and Rother, "Minimizing
+nonsubmodular functions with graph cuts - a review", IEEE Trans. Pattern Analysis and Machine
+Intelligence 29 (2007).
 """
 
 from __future__ import annotations

@@ -96,8 +96,9 @@ def cut_choices(graph: FactorGraph, arcs: Arcs, pairs: Pairs) -> NDArray[np.uint
     if flow.conflict.any():
         where = np.flatnonzero(flow.conflict)[0]
         raise_no_weight(f"hard zeros around variable {where} contradict each other")
-    # of equally good labels the first
-    return (trees.node[:, SIDE] == SINK).astype(np.uint8)
+    # free nodes may be on either side: of equally good labels the first
+    choices: NDArray[np.uint8] = (trees.node[:, SIDE] == SINK).astype(np.uint8)
+    return choices
 
 
 def new_flow(n_nodes: int, n_arcs: int) -> Flow:

@@ -2,10 +2,10 @@ r"""Expansion moves: labellings of many labels by a minimum cut for each move.
 
 A *move* to label ``c`` lets every variable keep its label or take ``c``.  With
 ``th(a, b) + th(c, c) >= th(a, c) + th(c, b)`` the best of these labellings, of which there are
-exponentially many, is a minimum cut.  Rounds of moves to all labels end when none improves the score.
-If ``-th`` is a metric on every pair and unary potentials are at most 0, the cost ``-s`` of the
-result is at most ``2 max V / min V`` (``V`` off the diagonal) times the least: a factor of two for
-Potts tables.
+exponentially many, is a minimum cut.  Rounds of moves to all labels end when none improves the
+score.  If ``V = -th`` is a metric on every pair and unary potentials are at most 0, the cost
+``-s`` of the result is at most ``2 max V / min V`` (off the diagonal, for each pair) times the
+least: a factor of two for Potts tables.
 
 The start is the best label of every variable by itself.
 

@@ -36,9 +36,9 @@ __all__ = ["MaxFlow"]
 class MaxFlow:
     """Best labellings of submodular pairs by minimum cuts, good ones of metric pairs by moves.
 
-    Factors have at most two variables.  An example in which every variable has at most two
-    possible labels (evidence and hard zeros counted) is solved exactly, if its pairs are submodular.
-    Any other example needs pairs with
+    Factors have at most two variables.  An example in which every variable has at most two labels
+    (or only one that is possible) is solved exactly; its pairs must be submodular.  Any other
+    example needs pairs with
 
         th(a, b) + th(c, c) >= th(a, c) + th(c, b)      for all labels a, b, c,
 
@@ -88,7 +88,7 @@ class MaxFlow:
         graph = batch.graph
         arcs = arcs_of(graph, "MaxFlow")
         pairs, counts = choices_of(graph, potentials, observed, arcs.factors)
-        by_moves = examples_with(batch, counts > 2)
+        by_moves = examples_with(batch, (graph.cardinalities > 2) & (counts > 1))
         if not by_moves.any():
             labels = minimum_cut(graph, arcs, pairs)
             return _optimal(batch, potentials, labels, arcs)
