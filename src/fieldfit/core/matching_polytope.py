@@ -81,6 +81,13 @@ class MatchingPolytope:
         n_all = n_rows * (n_rows - 1) // 2 if self.kind == "general" else n_rows * n_columns
         return bool(self.n_edges == n_all)
 
+    def incident(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The ends of edges around each node: offsets, and places ``side * n_edges + edge``."""
+        nodes = self.ends.T.reshape(-1)
+        order = np.argsort(nodes, kind="stable").astype(np.int64)
+        counts = np.bincount(nodes, minlength=self.n_nodes)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order
+
     def point(self, t: FloatArray) -> FloatArray:
         """The point of edges with these shares."""
         met = np.zeros(self.n_nodes)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Assessment, Problem, n_threads, over_parts, total
@@ -50,6 +51,8 @@ class MatchingBlock:
 
     def __init__(self, example: MatchingExample, rho: float) -> None:
         self._example = example
+        self._rho = rho
+        self._last: FloatArray | None = None
         self._n_rest = example.polytope.n_edges + len(example.polytope.alone)
         self.coefficients = example.weight * example.polytope.coefficients(rho)
 
@@ -66,6 +69,15 @@ class MatchingBlock:
 
     def find(self, slopes: FloatArray) -> Point:
         return best_edges(self._example.polytope, slopes)
+
+    def marginals(self, potentials: FloatArray) -> FloatArray | None:
+        polytope = self._example.polytope
+        if polytope.kind == "general":  # messages do not know about odd sets of nodes
+            return None
+        weights = potentials[: polytope.n_edges] / self._example.weight
+        found = matching_messages(polytope, weights, self._rho, init=self._last)
+        self._last = found.state if found.converged else None
+        return found.point if found.converged else None
 
 
 class MatchingProblem(Problem):

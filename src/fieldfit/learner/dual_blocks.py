@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.core.potentials import Potentials
+from fieldfit.core.result import InferenceResult
+from fieldfit.inference.sum_product import SumProduct
 from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.objective.mle_struct import MLEStruct
 from fieldfit.oracle._relaxation import (
@@ -28,6 +30,9 @@ from fieldfit.oracle._relaxation import (
 __all__ = ["DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
 
 FloatArray = NDArray[np.float64]
+
+#: Messages to this: margins of a point then agree to about as much.
+MARGINALS_TOL = 1e-10
 
 
 class DualBlock(Protocol):
@@ -54,6 +59,10 @@ class DualBlock(Protocol):
         """A point of largest linear score."""
         ...
 
+    def marginals(self, potentials: FloatArray) -> FloatArray | None:
+        """The point that maximises ``<th, x> + H(x)``, or ``None`` where messages do not find it."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class DualModel:
@@ -77,6 +86,8 @@ class GraphBlock:
         self._part = part
         self._cut = int(graph.unary_offsets[-1])
         self._scale: FloatArray | None = None
+        self._inference = SumProduct(entropy=objective.entropy, tol=MARGINALS_TOL)
+        self._last: InferenceResult | None = None
         self.coefficients = coefficients_of(graph, counting)
         if part.example_weights is not None:
             sizes = [
@@ -103,6 +114,19 @@ class GraphBlock:
 
     def find(self, slopes: FloatArray) -> Point:
         return find_point(self._oracle, self._part.batch, slopes)
+
+    def marginals(self, potentials: FloatArray) -> FloatArray | None:
+        flat = potentials if self._scale is None else potentials / self._scale
+        batch = self._part.batch
+        found = self._inference.run_batch(
+            batch,
+            Potentials.from_flat(batch.graph, flat[: self._cut].copy(), flat[self._cut :].copy()),
+            init=self._last,
+        )
+        self._last = found
+        if not found.converged:
+            return None
+        return np.concatenate([found.beliefs.unary_values, found.beliefs.factor_values])
 
 
 def graph_blocks(model: LinearModel, objective: MLEStruct) -> DualModel:

@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 
 from fieldfit.core.hull import LONGEST, HullPoint
 from fieldfit.errors import InvalidInputError
+from fieldfit.kernels.hull import add_slopes, entropy
 from fieldfit.learner._base import Fit, Learner, Penalty, Validation
 from fieldfit.learner._run import Method, Outcome, Row, Run, require_options
 from fieldfit.learner.checkpoint import State
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Problem, over_parts
 from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle._relaxation import Point
 
 __all__ = ["DualFrankWolfe"]
 
@@ -155,7 +155,9 @@ class Passes(Method):
             chosen = order[begin : begin + at_once]
             weights = self.weights.copy()
             found = over_parts(
-                lambda k, w=weights, c=chosen: self._search(int(c[k]), w),  # type: ignore[misc]
+                lambda k, w=weights, c=chosen: self._search(  # type: ignore[misc]
+                    int(c[k]), w, certifies
+                ),
                 len(chosen),
                 self.model.n_jobs,
             )
@@ -176,18 +178,40 @@ class Passes(Method):
         self.is_settled = True
         return {"objective": value, "gap": gap, "unconverged": 0.0}
 
-    def _search(self, block: int, weights: FloatArray) -> tuple[Point, float]:
-        """A new point, and what it promises."""
+    def _search(self, block: int, weights: FloatArray, certifies: bool) -> tuple[FloatArray, float]:
+        """A new point, and what is promised to be gained at these weights, at most."""
         hull, given = self.hulls[block], self.model.blocks[block]
-        slopes = hull.slopes(given.potentials(weights))
+        potentials = given.potentials(weights)
+        if self.objective.points == "marginals":
+            soft = given.marginals(potentials)
+            if soft is not None:
+                return soft, self._gain_of(block, potentials, soft, certifies)
+        slopes = hull.slopes(potentials)
         point = given.find(slopes)
-        return point, max(point.upper_bound - float(slopes @ hull.x), 0.0)
+        return point.values, max(point.upper_bound - float(slopes @ hull.x), 0.0)
 
-    def _move(self, block: int, point: Point, n_searches: int) -> None:
+    def _gain_of(
+        self, block: int, potentials: FloatArray, soft: FloatArray, certifies: bool
+    ) -> float:
+        """How far ``<th, x> + H(x)`` is below its maximum, with ``soft`` nearly there.
+
+        At the maximum slopes are level, so a MAP search at ``soft`` promises next to nothing, and
+        certifies far better than one at the point itself.
+        """
+        hull, given = self.hulls[block], self.model.blocks[block]
+        c = hull.coefficients
+        gain = float(potentials @ (soft - hull.x)) + float(entropy(c, soft)) - hull.entropy()
+        if certifies:
+            slopes = potentials.copy()
+            add_slopes(c, soft, slopes)
+            gain += max(given.find(slopes).upper_bound - float(slopes @ soft), 0.0)
+        return max(gain, 0.0)
+
+    def _move(self, block: int, point: FloatArray, n_searches: int) -> None:
         hull = self.hulls[block]
-        features = self.model.blocks[block].features(point.values)
+        features = self.model.blocks[block].features(point)
         if self.objective.directions == "pairwise":
-            place = hull.add(point.values, features, 0.0)
+            place = hull.add(point, features, 0.0)
             hull.move_shares(self.residual, 0.0, 1, place)
             return
         step = None
@@ -197,7 +221,7 @@ class Passes(Method):
             if self.objective.mode == "block":
                 step = min(1.0, 2.0 * n_blocks / (n_searches + 2.0 * n_blocks))
             step = min(step, LONGEST)
-        hull.step_towards(point.values, features, 0.0, self.residual, step)
+        hull.step_towards(point, features, 0.0, self.residual, step)
 
     def _move_shares(self) -> None:
         aim = PATIENCE * self.promised

@@ -60,6 +60,11 @@ class MLEStruct(Objective):
         ``"pairwise"`` keeps the points that were found, and moves shares between them before the
         next search.  ``"frank-wolfe"`` moves towards the new point and forgets it: many more
         searches, but hardly any memory.
+    points
+        ``"vertices"``: MAP searches find them, and nothing else is needed.  ``"marginals"``: the
+        beliefs at the current weights, by message passing, are the next point, and MAP searches
+        only certify.  Few of these do where many vertices are needed, so this is much faster for
+        large examples whose messages converge.
     tol
         Converged when the gap is below this share of the objective.
 
@@ -83,6 +88,7 @@ class MLEStruct(Objective):
     step: Literal["line-search", "fixed"] = "line-search"
     mode: Literal["block", "batch"] = "block"
     directions: Literal["pairwise", "frank-wolfe"] = "pairwise"
+    points: Literal["vertices", "marginals"] = "vertices"
     tol: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -90,6 +96,7 @@ class MLEStruct(Objective):
             ("step", ("line-search", "fixed")),
             ("mode", ("block", "batch")),
             ("directions", ("pairwise", "frank-wolfe")),
+            ("points", ("vertices", "marginals")),
         ):
             if getattr(self, name) not in choices:
                 raise InvalidInputError(
