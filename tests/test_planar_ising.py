@@ -125,6 +125,12 @@ def test_what_is_refused():
         PlanarIsing().run(graph, potentials, {0: 1, 3: 0})
 
 
+def test_too_many_frustrated_faces():
+    graph, potentials = glass(np.random.default_rng(0), 6, 6)
+    with pytest.raises(ff.TooLargeError, match="at most max_frustrated 2 frustrated faces"):
+        PlanarIsing(max_frustrated=2).run(graph, potentials)
+
+
 def test_missing_packages_are_named(monkeypatch):
     real = builtins.__import__
     graph, potentials = glass(np.random.default_rng(0), 3, 3)

@@ -42,8 +42,8 @@ IndexArray = NDArray[np.int64]
 
 #: Sum of two couplings against the chosen spins whose exponential is still in range.
 MAX_EXPONENT = 600.0
-#: Two orders of elimination agree if their logarithms differ by less, relative to ``log Z``.  Of 480
-#: spin glasses with couplings of 2 to 30 this refused 45, and no other was off by more than 2e-10.
+#: Two orders of elimination agree if their logarithms differ by less, relative to ``log Z``.  Of
+#: 480 spin glasses with couplings of 2 to 30 this refused 45, and no other was off by over 2e-10.
 AGREEMENT = 1e-10
 
 
