@@ -132,8 +132,8 @@ def _unsatisfied_edges(
         chosen = frustrated[component[frustrated] == number]
         if len(chosen) > max_frustrated:
             raise TooLargeError(
-                f"PlanarIsing matches at most max_frustrated {max_frustrated} frustrated faces of a "
-                f"component, got {len(chosen)}"
+                f"PlanarIsing matches at most max_frustrated {max_frustrated} frustrated faces of "
+                f"a component, got {len(chosen)}"
             )
         here, there = _shortest_paths(dual, chosen)
         used = np.asarray(edge_of[here, there]).ravel() - 1
