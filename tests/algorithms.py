@@ -12,6 +12,8 @@ from typing import Any
 import fieldfit as ff
 from fieldfit.inference.belief_optimization import BeliefOptimization
 from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.oracle.auto import Map
+from fieldfit.oracle.linear_program import LinearProgram
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +151,9 @@ INFERENCES = (
 
 MAP_SEARCHES = (
     MapAlgorithm("ExactMap", ff.ExactMap(), "everywhere"),
+    MapAlgorithm("ExactMap by integers", ff.ExactMap(method="integer"), "everywhere"),
+    MapAlgorithm("Map", Map(), "everywhere"),
+    MapAlgorithm("LinearProgram", LinearProgram(), "acyclic"),
     *(
         MapAlgorithm(
             f"MaxProduct with {type(entropy).__name__}, {schedule}",

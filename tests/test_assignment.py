@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from matching_problems import decorated
 from reference.matchings import best_score, bipartite_matchings, degree_matchings
 from scipy.optimize import linprog
 
@@ -184,13 +185,6 @@ def test_capacities_are_checked():
 
 
 # -- factor graphs ------------------------------------------------------------------------
-
-
-def decorated(rng, graph, potentials):
-    """Random numbers in place of the zeros of the tables: the support stays."""
-    values = potentials.factor_values
-    noise = np.where(values > -INF, values + rng.normal(size=values.shape), -INF)
-    return ff.Potentials.from_flat(graph, potentials.unary_values, noise)
 
 
 def compare(graph, potentials, observed=None):

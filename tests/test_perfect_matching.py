@@ -6,9 +6,9 @@ import builtins
 
 import numpy as np
 import pytest
+from matching_problems import decorated
 from reference.matchings import best_score, general_matchings
 from scipy.optimize import linprog
-from test_assignment import decorated
 
 import fieldfit as ff
 from fieldfit.core.matching_graphs import matching_edges, matching_graph

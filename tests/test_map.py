@@ -1,0 +1,134 @@
+"""`Map` picks a method that fits, says why, and is never worse than what it promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from assertions import assert_bound
+from planar_problems import planar_model
+from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising, random_graph, random_tables
+
+import fieldfit as ff
+from fieldfit.core.matching_graphs import matching_graph
+from fieldfit.oracle.auto import Map
+
+#: So little room for a clique tree that other methods have to do it.
+NARROW = Map(exact=ff.ExactMap(max_memory=1.0, max_operations=1.0, n_restarts=1))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_problem(problem):
+    result = Map().run(problem.graph, problem.potentials, problem.observed)
+    assert result.optimal
+    assert result.score == pytest.approx(problem.best_score, abs=1e-9, rel=1e-12)
+    assert ", because " in result.status
+
+
+@pytest.mark.parametrize("problem", ZERO_WEIGHT + HIDDEN_ZERO_WEIGHT, ids=str)
+def test_no_weight(problem):
+    with pytest.raises(ff.ZeroWeightError, match="weight"):
+        Map().run(problem.graph, problem.potentials, problem.observed)
+
+
+def test_a_thousand_models_without_a_clique_tree():
+    n_optimal = 0
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(
+            rng, int(rng.integers(2, 6)), int(rng.integers(2, 7)), max_arity=3, max_labels=3
+        )
+        kept = rng.integers(0, graph.cardinalities)
+        potentials = random_tables(rng, graph, zeros=0.2 * (seed % 2), kept=kept)
+        if graph.is_acyclic:
+            continue
+        observed = {0: int(kept[0])} if seed % 4 == 0 else None
+        result = NARROW.run(graph, potentials, observed)
+        best = float(ff.BruteForce().scores(graph, potentials, observed).max())
+        assert result.score == potentials.score(result.labels)
+        assert_bound("upper", result.upper_bound, best)
+        assert_bound("lower", result.score, best)
+        if result.optimal:
+            n_optimal += 1
+            assert result.score == pytest.approx(best, abs=1e-9, rel=1e-9)
+    assert n_optimal > 500
+
+
+def test_the_reason():
+    rng = np.random.default_rng(0)
+    chain = ff.FactorGraph.chain(4, 3)
+    assert (
+        Map()
+        .run(chain, random_tables(rng, chain))
+        .status.startswith("ExactMap, because the graph has no cycle: optimal")
+    )
+    grid = ff.FactorGraph.grid(3, 3, 3)
+    assert (
+        Map()
+        .run(grid, random_tables(rng, grid))
+        .status.startswith("ExactMap, because its clique tree is narrow enough")
+    )
+    assignment = matching_graph(rng.normal(size=(3, 3)))
+    assert (
+        Map()
+        .run(*assignment)
+        .status.startswith("Assignment, because the model encodes a bipartite matching")
+    )
+    result = NARROW.run(grid, random_tables(rng, grid))
+    assert ", because no exact method fits: the labelling is" in result.status
+
+
+def test_optional_methods():
+    pytest.importorskip("rustworkx")
+    pytest.importorskip("networkx")
+    rng = np.random.default_rng(1)
+    weights = rng.normal(size=(4, 4))
+    general = matching_graph(weights + weights.T, "general")
+    assert Map().run(*general).status.startswith("PerfectMatching, because the model encodes")
+    planar = planar_model(rng, 9, "triangulation")
+    assert NARROW.run(*planar).status.startswith("PlanarIsing, because the model is planar")
+
+
+def test_a_batch_takes_the_best_of_each():
+    rng = np.random.default_rng(2)
+    graphs = [random_graph(rng, 5, 7, max_arity=3, max_labels=3) for _ in range(12)]
+    tables = [random_tables(rng, graph, scale=2.0) for graph in graphs]
+    batch = ff.Batch.of(graphs)
+    potentials = batch.pack(tables)
+    result = NARROW.run_batch(batch, potentials)
+    best = [ff.BruteForce().scores(g, t).max() for g, t in zip(graphs, tables, strict=True)]
+    assert result.scores == pytest.approx(batch.scores(potentials, result.labels))
+    assert_bound("upper", result.upper_bound, float(np.sum(best)))
+    sure = result.optimal_examples
+    assert sure.sum() > 0
+    assert result.scores[sure] == pytest.approx(np.array(best)[sure], abs=1e-9)
+    assert (result.scores <= np.array(best) + 1e-9).all()
+
+
+def test_a_glass_with_field_has_a_bound():
+    graph, potentials = ising(np.random.default_rng(3), 6, 6, 2.0, field=0.3)
+    best = ff.ExactMap().run(graph, potentials).score
+    result = NARROW.run(graph, potentials)
+    assert_bound("upper", result.upper_bound, best)
+    assert_bound("lower", result.score, best)
+
+
+def test_an_integer_program_may_follow():
+    graph, potentials = ising(np.random.default_rng(3), 6, 6, 1.0, field=1.0)
+    best = ff.ExactMap().run(graph, potentials).score
+    options = {"max_memory": 1.0, "n_restarts": 1, "method": "auto"}
+    result = Map(exact=ff.ExactMap(**options)).run(graph, potentials)
+    assert result.score == pytest.approx(best, rel=1e-12)
+    assert result.status.startswith("ExactMap, because no other exact method fits: optimal: int")
+    graph, potentials = ising(np.random.default_rng(3), 12, 12, 3.0, field=0.1)
+    best = ff.ExactMap().run(graph, potentials).score
+    hasty = Map(exact=ff.ExactMap(**options, time_limit=0.01)).run(graph, potentials)
+    assert_bound("upper", hasty.upper_bound, best)
+    assert_bound("lower", hasty.score, best)
+
+
+def test_bad_input_is_not_swallowed():
+    graph = ff.FactorGraph.grid(2, 2, 2)
+    with pytest.raises(ff.InvalidInputError, match="potentials must belong"):
+        Map().run(graph, ff.Potentials(ff.FactorGraph.chain(3, 2)))
+    with pytest.raises(ff.InvalidInputError, match="observed must name variables"):
+        Map().run(graph, ff.Potentials(graph), {9: 0})
