@@ -26,14 +26,14 @@ def problem(objective, samples):
     return ChainsProblem(parameters, Samples.of(labels, np.ones(len(labels))), objective), weights
 
 
-def require_gradient(found, expected_moments, problem):
+def require_gradient(found, expected_moments, problem, n_rows=N_COPIES, n_chains=N_COPIES):
     """Compare with ``E[f]`` of two distributions over configurations, given as their difference."""
     given = problem.parameters
     moments = expected_moments @ statistics(given.graph)
     unary = moments[: 2 * 4].reshape(4, 2)
-    expected = N_COPIES * given.table_gradient(unary, moments[2 * 4 :].reshape(-1, 2, 2))
+    expected = n_rows * given.table_gradient(unary, moments[2 * 4 :].reshape(-1, 2, 2))
     # statistics of a chain are at most 2 apart, so this is above the standard error
-    error = np.sqrt(N_COPIES)
+    error = n_rows / np.sqrt(n_chains)
     np.testing.assert_allclose(found, expected, rtol=0, atol=STANDARD_ERRORS * error)
     assert np.abs(expected).max() > 4 * STANDARD_ERRORS * error  # or nothing is compared
 
@@ -85,12 +85,35 @@ def test_persistent_chains_forget_the_samples_and_others_do_not():
     given, weights = problem(objective, [sample])
     graph, potentials = given.parameters.graph, given.parameters.potentials(weights)
     start = np.all(ff.BruteForce().configurations(graph) == sample, axis=1).astype(float)
-    for _ in range(25):
+    n_chains = N_COPIES // given.n_parts
+    # the first mini-batch is a sweep away from its samples, the next one another ...
+    sweep = sweep_matrix(graph, potentials)
+    for part, n_sweeps in ((0, 1), (3, 2)):
+        found = given.assess_part(weights, part).gradient
+        after = start @ np.linalg.matrix_power(sweep, n_sweeps)
+        require_gradient(found, after - start, given, n_rows=n_chains, n_chains=n_chains)
+    # ... and many of them are draws of the model
+    for _ in range(3):
         found = given.assess(weights)
-    require_gradient(found.gradient, distribution(graph, potentials) - start, given)
+    free = distribution(graph, potentials)
+    require_gradient(found.gradient, free - start, given, n_chains=n_chains)
     given.forget()
-    once = start @ sweep_matrix(graph, potentials)
-    require_gradient(given.assess(weights).gradient, once - start, given)
+    found = given.assess_part(weights, 0).gradient
+    require_gradient(found, start @ sweep - start, given, n_rows=n_chains, n_chains=n_chains)
+
+
+def test_persistent_chains_learn():
+    """With several mini-batches in an epoch chains keep up with the weights."""
+    edges = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    graph = ff.FactorGraph([2] * 4, edges)
+    tables = [np.array([[0.7, -0.7], [-0.7, 0.7]])] * len(edges)
+    samples = sample_exactly(graph, ff.Potentials(graph, factors=tables), 2000, random_state=0)
+    exact = ff.IsingModel("likelihood", l2=1.0).fit(samples, edges=edges)
+    objective = ContrastiveDivergence(1, persistent=True)
+    found = ff.IsingModel(objective, l2=1.0, max_iter=400, random_state=0).fit(samples, edges=edges)
+    assert found.converged_
+    likelihoods = [model.log_likelihood(samples) / 2000 for model in (exact, found)]
+    assert likelihoods[1] > likelihoods[0] - 0.002
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -3,6 +3,10 @@
 Samples are cut into mini-batches at random, once; a learner takes a step after each of them.  The
 chains of a mini-batch run together on the model at the current weights, and no graph is made for a
 sample.
+
+Persistent chains belong to no sample: there is one set of them, as many as a mini-batch has
+samples, and every mini-batch takes it further.  (With chains for each sample, which move once in an
+epoch, the model would run away from them.)
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.potentials import Potentials
 from fieldfit.estimators._generative_copies import GenerativeProblem
 from fieldfit.estimators._generative_parameters import PairwiseParameters
 from fieldfit.estimators._generative_samples import Samples
@@ -69,56 +72,70 @@ class ChainsProblem(GenerativeProblem):
             _grouped(samples.labels[part].astype(np.int32), share[part])
             for part in np.array_split(rows, self.n_parts)
         ]
-        self._drawn: list[list[Drawn | None]] = []
+        self._completed: list[list[LabelRows | None]] = []
+        self._pool: LabelRows | None = None
         self.forget()
 
     def assess(self, weights: FloatArray) -> Assessment:
         return total([self.assess_part(weights, part) for part in range(self.n_parts)])
 
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        given = self.parameters
+        given, options = self.parameters, self.objective
         potentials = given.potentials(weights)
         model, colors = condition(given.graph, potentials, None)
         k = given.n_labels
         unary = np.zeros((given.n_variables, k))
         tables = np.zeros((given.n_edges, k, k))
-        n_rows = 0
+
+        def count(labels: LabelRows, weights_of_rows: FloatArray) -> None:
+            # the kernel counts labels of two bytes
+            count_pairs(labels.astype(np.int16), weights_of_rows, given.edges, unary, tables)
+
+        found = []
         for index, rows in enumerate(self._parts[part]):
-            drawn = self._draw(rows, self._drawn[part][index], potentials, model, colors)
-            self._drawn[part][index] = drawn
-            for labels, sign in ((drawn.chain, 1.0), (drawn.completed, -1.0)):
-                # the kernel counts labels of two bytes
-                short = labels.astype(np.int16)
-                count_pairs(short, sign * rows.weights, given.edges, unary, tables)
-            n_rows += len(rows.labels)
+            generator = options.generator(potentials, None, rows.labels)
+            completed = self._complete(rows, part, index, model, colors, generator)
+            count(completed, -rows.weights)
+            found.append(completed)
+            if not options.persistent:
+                chains = completed.copy()
+                self._sweep(chains, options.n_sweeps, model, colors, generator)
+                count(chains, rows.weights)
+        if options.persistent:
+            if self._pool is None:
+                self._pool = np.concatenate(found)
+            drawn = Drawn(self._pool, self._pool)
+            generator = options.generator(potentials, drawn, self._parts[part][0].labels)
+            self._sweep(self._pool, options.n_sweeps, model, colors, generator)
+            share = sum(rows.weights.sum() for rows in self._parts[part]) / len(self._pool)
+            count(self._pool, np.full(len(self._pool), share))
+        n_rows = sum(len(rows.labels) for rows in self._parts[part])
         return Assessment(None, given.table_gradient(unary, tables), 0, n_rows)
 
-    def _draw(
+    def _complete(
         self,
         rows: _Rows,
-        before: Drawn | None,
-        potentials: Potentials,
+        part: int,
+        index: int,
         model: GeneralModel,
         colors: NDArray[np.int32],
-    ) -> Drawn:
-        """Complete the samples, and let all variables go."""
-        options = self.objective
-        generator = options.generator(potentials, before, rows.labels)
+        generator: np.random.Generator,
+    ) -> LabelRows:
+        """The samples with their missing labels drawn, from where the last draw left them."""
         completed = rows.labels.copy()
-        if rows.missing.any():
-            if before is None:
-                size = (len(completed), int(rows.missing.sum()))
-                completed[:, rows.missing] = generator.integers(self.parameters.n_labels, size=size)
-            else:
-                completed[:, rows.missing] = before.completed[:, rows.missing]
-            chosen = rows.missing[model.variables]
-            hidden = model._replace(variables=model.variables[chosen])
-            self._sweep(completed, options.n_hidden_sweeps, hidden, colors[chosen], generator)
-        chain = completed.copy()
-        if options.persistent and before is not None:
-            chain = before.chain.copy()
-        self._sweep(chain, options.n_sweeps, model, colors, generator)
-        return Drawn(completed, chain)
+        if not rows.missing.any():
+            return completed
+        before = self._completed[part][index]
+        if before is None:
+            size = (len(completed), int(rows.missing.sum()))
+            completed[:, rows.missing] = generator.integers(self.parameters.n_labels, size=size)
+        else:
+            completed[:, rows.missing] = before[:, rows.missing]
+        chosen = rows.missing[model.variables]
+        hidden = model._replace(variables=model.variables[chosen])
+        self._sweep(completed, self.objective.n_hidden_sweeps, hidden, colors[chosen], generator)
+        self._completed[part][index] = completed
+        return completed
 
     def _sweep(
         self,
@@ -137,7 +154,8 @@ class ChainsProblem(GenerativeProblem):
 
     def forget(self) -> None:
         """Chains start at the samples again."""
-        self._drawn = [[None] * len(part) for part in self._parts]
+        self._completed = [[None] * len(part) for part in self._parts]
+        self._pool = None
 
     def scores(self, weights: FloatArray) -> FloatArray:
         raise NotImplementedError("draws of a gradient have no standard errors")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 __all__ = ["run_matching_sweeps"]
 
-#: Opinions beyond this run away: the surrogate has its maximum at a vertex, where odds are infinite.
+#: Opinions beyond this run away: the maximum is at a vertex, where odds are infinite.
 DIVERGED = 1e6
 
 FloatArray = NDArray[np.float64]

@@ -60,7 +60,7 @@ class DualBlock(Protocol):
         ...
 
     def marginals(self, potentials: FloatArray) -> FloatArray | None:
-        """The point that maximises ``<th, x> + H(x)``, or ``None`` where messages do not find it."""
+        """The point of largest ``<th, x> + H(x)``, or ``None`` where messages do not find it."""
         ...
 
 

@@ -106,15 +106,13 @@ class Map:
 def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[Any, str]]:
     """Methods to try, each with the reason that holds if it accepts the model."""
     from fieldfit.oracle.assignment import Assignment
+    from fieldfit.oracle.max_flow import MaxFlow
     from fieldfit.oracle.perfect_matching import PerfectMatching
     from fieldfit.oracle.planar_ising import PlanarIsing
 
     methods: list[tuple[Any, str]] = []
     if _is_binary_pairwise(graph):
-        methods += [
-            (solver, "its variables are binary and its pairs submodular")
-            for solver in _unmerged("max_flow", "MaxFlow")
-        ]
+        methods.append((MaxFlow(), "its variables are binary and its pairs submodular"))
     methods += [
         (Assignment(), "the model encodes a bipartite matching"),
         (PerfectMatching(), "the model encodes a matching"),
@@ -133,22 +131,14 @@ def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[Any, str]]
 def _relaxations(graph: FactorGraph) -> list[Any]:
     """Methods with an upper bound, the most informative first."""
     from fieldfit.oracle.linear_program import LinearProgram
+    from fieldfit.oracle.roof_duality import RoofDuality
 
-    # the value of roof duality is that of the linear program
-    methods = _unmerged("roof_duality", "RoofDuality") if _is_binary_pairwise(graph) else []
-    if not methods and graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_COLUMNS:
+    methods: list[Any] = []
+    if _is_binary_pairwise(graph):
+        methods = [RoofDuality()]  # its value is that of the linear program
+    elif graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_COLUMNS:
         methods = [LinearProgram()]
     return [*methods, MaxProduct(), MaxProduct(entropy=TreeReweighted())]
-
-
-# MERGE: plain imports take the place of this when max_flow.py and roof_duality.py are in the branch
-def _unmerged(module: str, name: str) -> list[Any]:
-    from importlib import import_module
-
-    try:
-        return [getattr(import_module(f"fieldfit.oracle.{module}"), name)()]
-    except ModuleNotFoundError:
-        return []
 
 
 def _is_binary_pairwise(graph: FactorGraph) -> bool:

@@ -28,10 +28,11 @@ same for all methods. The log-likelihood of digits is exact (clique tree; hidden
 in nats for a digit.
 
 `CFk` relaxes k steps from the data by mean field or Bethe; `CDk` makes k Gibbs sweeps from them;
-`PCD1` keeps its chains. `exact` follows the gradient of the likelihood itself. The likelihood of a
-model with hidden units has many optima, so even the exact one ends where its start leads. A few
-steps from the data see the model near the data only: probability that it puts far from any digit
-goes unnoticed and costs likelihood, while chains that wander find it.
+`PCD1` keeps its chains, and learns in shorter steps so that they keep up. `exact` follows the
+gradient of the likelihood itself, for five times as many iterations, because it is cheap here. The
+likelihood of a model with hidden units has many optima, so even this ends where its start leads.
+A few steps from the data see the model near the data only: probability that it puts far from any
+digit goes unnoticed and costs likelihood, while chains that wander can find it.
 """
 
 

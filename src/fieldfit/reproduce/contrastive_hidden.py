@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fieldfit.errors import ConvergenceWarning
 from fieldfit.estimators.ising import IsingModel
 from fieldfit.learner._base import Learner
+from fieldfit.learner.auto import PERSISTENT_STEP
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import Adam
 from fieldfit.objective._base import Objective
@@ -77,6 +78,10 @@ class Design:
     methods: tuple[str, ...] = tuple(METHODS)
 
 
+#: How many times as many iterations the exact gradient has: it is the reference.
+EXACT_SHARE = 5
+#: Of Adam, for chains that start at the data.
+STEP = 0.05
 FULL = Design()
 QUICK = Design(
     n_training=300, n_test=200, n_pixels=4, n_hidden=4, n_repeats=1, max_iter=60, n_epochs=200
@@ -180,9 +185,12 @@ def with_hidden(pixels: NDArray[np.int64], n_hidden: int) -> FloatArray:
 
 
 def _learner(method: str, design: Design, repeat: int) -> Learner:
-    if isinstance(METHODS[method], ContrastiveDivergence):
-        return Adam(max_iter=design.n_epochs, step=0.05, random_state=repeat)
-    return LBFGS(max_iter=design.max_iter, tol=1e-4)
+    objective = METHODS[method]
+    if isinstance(objective, ContrastiveDivergence):
+        step = PERSISTENT_STEP if objective.persistent else STEP
+        return Adam(max_iter=design.n_epochs, step=step, random_state=repeat)
+    more = EXACT_SHARE if method == "exact" else 1
+    return LBFGS(max_iter=more * design.max_iter, tol=1e-4)
 
 
 def _mean_log_likelihood(model: IsingModel, pixels: NDArray[np.int64], n_hidden: int) -> float:
