@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfit.core.matching_polytope import MatchingPolytope
 from fieldfit.inference.matching_messages import matching_messages
+from fieldfit.inference.matching_newton import newton_marginals, statistics_curvature
 from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Assessment, Problem, n_threads, over_parts, total
@@ -26,6 +27,11 @@ from fieldfit.oracle.matching_marginals import best_edges, inner_point
 __all__ = ["ExactMatchings", "MatchingBlock", "MatchingExample", "MatchingHinge", "MatchingProblem"]
 
 FloatArray = NDArray[np.float64]
+
+#: Of the tolerance of the gap (if that is below `LOOSEST`), messages get this share.
+MESSAGE_SHARE, LOOSEST = 1e-4, 1e-3
+#: Sweeps over an example with each damping, before Newton's method takes over.
+MAX_SWEEPS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +55,9 @@ class MatchingExample:
 class MatchingBlock:
     """The polytope of one example as a block of the dual."""
 
-    def __init__(self, example: MatchingExample, rho: float) -> None:
+    def __init__(self, example: MatchingExample, rho: float, tol: float = 1e-10) -> None:
         self._example = example
-        self._rho = rho
+        self._rho, self._tol = rho, tol
         self._last: FloatArray | None = None
         self._n_rest = example.polytope.n_edges + len(example.polytope.alone)
         self.coefficients = example.weight * example.polytope.coefficients(rho)
@@ -75,9 +81,47 @@ class MatchingBlock:
         if polytope.kind == "general":  # messages do not know about odd sets of nodes
             return None
         weights = potentials[: polytope.n_edges] / self._example.weight
-        found = matching_messages(polytope, weights, self._rho, init=self._last)
-        self._last = found.state if found.converged else None
-        return found.point if found.converged else None
+        found = matching_messages(
+            polytope, weights, self._rho, self._tol, MAX_SWEEPS, init=self._last
+        )
+        if not np.isfinite(found.residual):
+            self._last = None
+            return None
+        self._last = found.state
+        if found.converged:
+            return found.point
+        # nearly certain matchings settle slowly
+        point = newton_marginals(polytope, weights, self._rho, found.point, self._tol)
+        # otherwise a point of the polytope close to where messages are will do, because what it
+        # lacks is certified by a MAP search
+        return balanced(polytope, found.point) if point is None else point
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        given = self._example
+        found = statistics_curvature(given.polytope, given.features, self._rho, x)
+        return given.weight * found
+
+    def forget(self) -> None:
+        self._last = None
+
+
+def balanced(polytope: MatchingPolytope, point: FloatArray) -> FloatArray | None:
+    """Shares of edges with rows and columns that add up to one, close to those of a point.
+
+    Rows and columns are scaled down to at most one, and what is missing is spread over all edges
+    (Altschuler, Weed and Rigollet, "Near-linear time approximation algorithms for optimal transport
+    via Sinkhorn iteration", NIPS 2017).
+    """
+    if len(polytope.alone) or not polytope.is_complete:
+        return None
+    t = polytope.matrix(point[: polytope.n_edges])
+    t /= np.maximum(t.sum(axis=1, keepdims=True), 1.0)
+    t /= np.maximum(t.sum(axis=0), 1.0)
+    rows, columns = 1.0 - t.sum(axis=1), 1.0 - t.sum(axis=0)
+    missing = rows.sum()
+    if missing > 0.0:
+        t += np.outer(np.maximum(rows, 0.0), np.maximum(columns, 0.0)) / missing
+    return polytope.point(polytope.values(t))
 
 
 class MatchingProblem(Problem):
@@ -97,9 +141,12 @@ class MatchingProblem(Problem):
 
     def dual_model(self, objective: MLEStruct) -> DualModel:
         """One block for each example."""
-        blocks = [MatchingBlock(example, self.rho) for example in self.examples]
+        tol = MESSAGE_SHARE * min(objective.tol, LOOSEST)
+        blocks = [MatchingBlock(example, self.rho, tol) for example in self.examples]
         statistics = np.sum([example.statistics for example in self.examples], axis=0)
-        return DualModel(blocks, statistics, len(self.examples), self.n_jobs)
+        # messages do not know about odd sets of nodes
+        is_bipartite = all(example.polytope.kind == "bipartite" for example in self.examples)
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, is_bipartite)
 
     def assess(self, weights: FloatArray) -> Assessment:
         return total(

@@ -51,7 +51,7 @@ def matching_messages(
     start = np.concatenate([weights, weights]) if init is None else init
     x = start.copy()
     others, totals = np.empty(2 * n), np.empty(polytope.n_nodes)
-    scratch = np.empty(int(np.diff(offsets).max(initial=0)))
+    scratch = np.empty((2, int(np.diff(offsets).max(initial=0))))
     n_iter, residual = 0, np.inf
     for damping in DAMPINGS:
         done, residual = run_matching_sweeps(

@@ -20,10 +20,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from fieldfit.kernels.simd import fast_exp, fast_log
+
 __all__ = ["run_matching_sweeps"]
 
 #: Opinions beyond this run away: the maximum is at a vertex, where odds are infinite.
 DIVERGED = 1e6
+#: The smallest normal number: logarithms of less are not taken.
+TINY = 2.2250738585072014e-308
 
 FloatArray = NDArray[np.float64]
 LongArray = NDArray[np.int64]
@@ -31,29 +35,38 @@ LongArray = NDArray[np.int64]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _others(
-    incident: LongArray, x: FloatArray, alone: bool, before: FloatArray, others: FloatArray
+    incident: LongArray, x: FloatArray, alone: bool, scratch: FloatArray, others: FloatArray
 ) -> float:
     """``L`` of all edges of a node, and the logarithm of the whole sum.
 
     Sums of what comes before and after an edge have only positive terms, so nothing cancels when
-    one edge is nearly certain.
+    one edge is nearly certain.  Loops with exponentials and logarithms do nothing else, so that
+    they become vector instructions.
     """
+    n = incident.size
     largest = 0.0 if alone else -np.inf
-    for place in incident:
-        largest = max(largest, x[place])
+    terms, before = scratch[0][:n], scratch[1][:n]
+    for k in range(n):
+        terms[k] = x[incident[k]]
+        largest = max(largest, terms[k])
     if largest == -np.inf:
         for place in incident:
             others[place] = -np.inf
         return -np.inf
-    total = np.exp(-largest) if alone else 0.0
-    for k in range(incident.size):
+    for k in range(n):
+        terms[k] = fast_exp(terms[k] - largest)
+    total = fast_exp(-largest) if alone else 0.0
+    for k in range(n):
         before[k] = total
-        total += np.exp(x[incident[k]] - largest)
+        total += terms[k]
     after = 0.0
-    for k in range(incident.size - 1, -1, -1):
-        place = incident[k]
-        others[place] = largest + np.log(before[k] + after)
-        after += np.exp(x[place] - largest)
+    for k in range(n - 1, -1, -1):
+        before[k] += after
+        after += terms[k]
+    for k in range(n):
+        terms[k] = fast_log(max(before[k], TINY))
+    for k in range(n):
+        others[incident[k]] = largest + terms[k] if before[k] > 0.0 else -np.inf
     return largest + np.log(total)
 
 
@@ -70,20 +83,20 @@ def run_matching_sweeps(
     x: FloatArray,
     others: FloatArray,
     totals: FloatArray,
-    before: FloatArray,
+    scratch: FloatArray,
 ) -> tuple[int, float]:
     """Sweeps over the nodes until no ``x`` changes by more than ``tol``.
 
     Places are ends of edges: end ``s`` of edge ``e`` is ``s * n_edges + e``; ``incident[offsets[i]
     : offsets[i + 1]]`` are those of node ``i``.  ``x`` and ``others`` (that is ``L``) are changed;
-    ``totals`` gets the logarithm of each node's sum.  ``before`` is scratch of the largest degree.
+    ``totals`` gets the logarithm of each node's sum.  ``scratch`` has two rows of the largest degree.
     Returns the number of sweeps and the last change.
     """
     n_edges = weights.size
     n_nodes = offsets.size - 1
     for node in range(n_nodes):
         mine = incident[offsets[node] : offsets[node + 1]]
-        totals[node] = _others(mine, x, may_be_alone[node], before, others)
+        totals[node] = _others(mine, x, may_be_alone[node], scratch, others)
     change = np.inf
     for sweep in range(max_iter):
         change = 0.0
@@ -100,7 +113,7 @@ def run_matching_sweeps(
                 if moved > change:
                     change = moved
                 x[place] = new
-            totals[node] = _others(mine, x, may_be_alone[node], before, others)
+            totals[node] = _others(mine, x, may_be_alone[node], scratch, others)
         if change <= tol:
             return sweep + 1, change
     return max_iter, change

@@ -63,15 +63,27 @@ class DualBlock(Protocol):
         """The point of largest ``<th, x> + H(x)``, or ``None`` where messages do not find it."""
         ...
 
+    def curvature(self, x: FloatArray) -> FloatArray:
+        """``Phi^T C Phi`` with the covariance of the surrogate whose marginals are ``x``."""
+        ...
+
+    def forget(self) -> None:
+        """Let messages start afresh."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class DualModel:
-    """All blocks, and the statistics of the labels."""
+    """All blocks, and the statistics of the labels.
+
+    ``has_curvature``: blocks have `DualBlock.curvature`, and messages find their marginals.
+    """
 
     blocks: Sequence[DualBlock]
     statistics: FloatArray
     n_examples: int
     n_jobs: int = 1
+    has_curvature: bool = False
 
 
 class GraphBlock:
@@ -127,6 +139,12 @@ class GraphBlock:
         if not found.converged:
             return None
         return np.concatenate([found.beliefs.unary_values, found.beliefs.factor_values])
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        raise NotImplementedError("curvatures of factor graphs are not used")
+
+    def forget(self) -> None:
+        self._last = None
 
 
 def graph_blocks(model: LinearModel, objective: MLEStruct) -> DualModel:

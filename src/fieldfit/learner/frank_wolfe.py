@@ -35,6 +35,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.kernels.hull import add_slopes, entropy
 from fieldfit.learner._base import Fit, Learner, Penalty, Validation
 from fieldfit.learner._run import Method, Outcome, Row, Run, require_options
+from fieldfit.learner._soft_points import SoftPoints
 from fieldfit.learner.checkpoint import State
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Problem, over_parts
@@ -82,9 +83,16 @@ class DualFrankWolfe(Learner):
         See `Learner.minimize`.
         """
         require_options(self)
+        model = problem.dual_model(self.objective)
+        l2 = _checked_l2(penalty, len(model.statistics))
+        method: Method
+        if self.objective.points == "marginals" and model.has_curvature:
+            method = SoftPoints(self.objective, model, l2)
+        else:
+            method = Passes(self.objective, model, l2, self.random_state)
         run = Run(
             self,
-            Passes(self.objective, problem.dual_model(self.objective), penalty, self.random_state),
+            method,
             problem,
             penalty=penalty,
             checkpoint=checkpoint,
@@ -94,20 +102,24 @@ class DualFrankWolfe(Learner):
         return run.fit(start)
 
 
+def _checked_l2(penalty: Penalty, n_weights: int) -> FloatArray:
+    """One positive number for each weight."""
+    l2 = np.broadcast_to(np.asarray(penalty.l2, dtype=np.float64), (n_weights,))
+    if not np.all(l2 > 0.0):
+        raise InvalidInputError(
+            f"l2 must be positive for mle-struct, whose dual divides by it, got {l2.min():g}"
+        )
+    if np.any(np.asarray(penalty.l1) != 0.0):
+        raise InvalidInputError("l1 must be 0 for mle-struct, whose dual has only l2")
+    return l2
+
+
 class Passes(Method):
     """The blocks, the residual that couples them, and the best bound so far."""
 
     def __init__(
-        self, objective: MLEStruct, model: DualModel, penalty: Penalty, random_state: int | None
+        self, objective: MLEStruct, model: DualModel, l2: FloatArray, random_state: int | None
     ) -> None:
-        n_weights = len(model.statistics)
-        l2 = np.broadcast_to(np.asarray(penalty.l2, dtype=np.float64), (n_weights,))
-        if not np.all(l2 > 0.0):
-            raise InvalidInputError(
-                f"l2 must be positive for mle-struct, whose dual divides by it, got {l2.min():g}"
-            )
-        if np.any(np.asarray(penalty.l1) != 0.0):
-            raise InvalidInputError("l1 must be 0 for mle-struct, whose dual has only l2")
         self.objective, self.model = objective, model
         self.inverse = 1.0 / l2
         self.generator = np.random.default_rng(random_state)
