@@ -30,8 +30,9 @@ FloatArray = NDArray[np.float64]
 
 #: Of the tolerance of the gap (if that is below `LOOSEST`), messages get this share.
 MESSAGE_SHARE, LOOSEST = 1e-4, 1e-3
-#: Sweeps over an example with each damping, before Newton's method takes over.
-MAX_SWEEPS = 30
+#: Sweeps over an example with each damping before Newton's method takes over, and if that was
+#: too early.
+SWEEPS = (30, 300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +82,23 @@ class MatchingBlock:
         if polytope.kind == "general":  # messages do not know about odd sets of nodes
             return None
         weights = potentials[: polytope.n_edges] / self._example.weight
-        found = matching_messages(
-            polytope, weights, self._rho, self._tol, MAX_SWEEPS, init=self._last
-        )
-        if not np.isfinite(found.residual):
-            self._last = None
-            return None
-        self._last = found.state
-        if found.converged:
-            return found.point
-        # nearly certain matchings settle slowly
-        point = newton_marginals(polytope, weights, self._rho, found.point, self._tol)
-        # otherwise a point of the polytope close to where messages are will do, because what it
-        # lacks is certified by a MAP search
-        return balanced(polytope, found.point) if point is None else point
+        for n_sweeps in SWEEPS:
+            found = matching_messages(
+                polytope, weights, self._rho, self._tol, n_sweeps, init=self._last
+            )
+            if not np.isfinite(found.residual):
+                self._last = None
+                return None
+            self._last = found.state
+            if found.converged:
+                return found.point
+            # nearly certain matchings settle slowly
+            point = newton_marginals(polytope, weights, self._rho, found.point, self._tol)
+            if point is not None:
+                return point
+        # a point of the polytope close to where messages are will do, because what it lacks is
+        # certified by a MAP search
+        return balanced(polytope, found.point)
 
     def curvature(self, x: FloatArray) -> FloatArray:
         given = self._example

@@ -30,7 +30,9 @@ FloatArray = NDArray[np.float64]
 FLAT = 1e-6
 #: Entries below this do not move.
 TINY = 1e-300
-MAX_STEPS = 12
+MAX_STEPS = 15
+#: Logarithms of entries above `SMALL` change by at most so much in a step, others by `LOWEST`.
+LONGEST, SMALL, LOWEST = 1.5, 1e-7, 20.0
 
 
 def newton_marginals(
@@ -43,7 +45,6 @@ def newton_marginals(
     n, alone = polytope.n_edges, polytope.alone
     first, second = polytope.ends.T
     t, rest, lonely = (part.copy() for part in np.split(point, [n, 2 * n]))
-    last = np.inf
     for _ in range(MAX_STEPS):
         flexible, loose = _flexible(t, rest, rho), _loose(lonely, rho)
         log_t = np.log(np.maximum(t, TINY))
@@ -58,18 +59,24 @@ def newton_marginals(
             return None
         change = flexible * (slope - nu[first] - nu[second])
         lonely_change = loose * (lonely_slope - nu[alone])
+        moved = change / np.minimum(t, rest).clip(TINY)
+        lonely_moved = lonely_change / lonely.clip(TINY)
+        is_low = t <= rest
         size = max(
-            float(np.max(np.abs(change) / np.minimum(t + 1e-9, rest + 1e-9), initial=0.0)),
-            float(np.max(np.abs(lonely_change) / (lonely + 1e-9), initial=0.0)),
+            _largest_move(np.minimum(t, rest), np.where(is_low, moved, -moved)),
+            _largest_move(lonely, lonely_moved),
         )
-        if not (np.isfinite(size) and size < 2.0 * max(last, 1.0)):
+        if not np.isfinite(size):
             return None
-        for value, by in ((t, change), (rest, -change), (lonely, lonely_change)):
-            # an entry that would turn negative is nearly zero at the maximum
-            value[:] = np.maximum(value + by, 0.1 * value)
+        # in logarithms, which is what the maximum is linear in where an edge is unlikely
+        length = min(1.0, LONGEST / size) if size > 0.0 else 1.0
+        factor = np.exp(np.clip(length * moved, -LOWEST, LOWEST))
+        low = np.where(is_low, t * factor, rest / factor)
+        low = np.minimum(low, 0.5 + 0.5 * np.minimum(t, rest))
+        t, rest = np.where(is_low, low, 1.0 - low), np.where(is_low, 1.0 - low, low)
+        lonely = lonely * np.exp(np.clip(length * lonely_moved, -LOWEST, LOWEST))
         if size <= tol and np.abs(lacking).max() <= tol:
             return np.concatenate([t, rest, lonely])
-        last = size
     return None
 
 
@@ -80,13 +87,19 @@ def statistics_curvature(
     n = polytope.n_edges
     flexible, loose = _flexible(point[:n], point[n : 2 * n], rho), _loose(point[2 * n :], rho)
     scaled = flexible[:, None] * features
-    crossing = np.zeros((polytope.n_nodes, features.shape[1]))
-    for side in range(2):
-        np.add.at(crossing, polytope.ends[:, side], scaled)
+    around = np.zeros((polytope.n_nodes, n))
+    around[polytope.ends.T, np.arange(n)] = 1.0
+    crossing = around @ scaled
     found: FloatArray = features.T @ scaled
     inverse = np.linalg.pinv(_sum_matrix(polytope, flexible, loose), rcond=1e-13, hermitian=True)
     found -= crossing.T @ (inverse @ crossing)
     return 0.5 * (found + found.T)
+
+
+def _largest_move(values: FloatArray, moved: FloatArray) -> float:
+    """Of logarithms; what is next to nothing, and stays so, may move as it likes."""
+    after = values * np.exp(np.clip(moved, -LOWEST, LOWEST))
+    return float(np.max(np.abs(moved)[np.maximum(values, after) > SMALL], initial=0.0))
 
 
 def _flexible(t: FloatArray, rest: FloatArray, rho: float) -> FloatArray:
