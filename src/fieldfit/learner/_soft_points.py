@@ -114,7 +114,10 @@ class SoftPoints(Method):
         values = np.maximum(np.abs(values), 1.0)
         step = -scale * (vectors @ ((vectors.T @ (scale * gradient)) / values))
         promised = -float(gradient @ step)
-        reach = max(float(np.ptp(block.potentials(step))) for block in self.model.blocks)
+        reach = max(
+            float(np.ptp(block.potentials(step)) / np.abs(block.coefficients).max())
+            for block in self.model.blocks  # coefficients have the weight of an example, too
+        )
         length = min(1.0, REACH / reach) if reach > 0.0 else 1.0
         slack = 0.1 * self._aim()  # messages are not exact
         for _ in range(MAX_HALVINGS):

@@ -110,6 +110,23 @@ EXPERIMENTS: dict[str, Experiment] = {
             "experiment of the paper has hidden variables)",
             module="fieldfit.reproduce.contrastive_hidden",
         ),
+        Experiment(
+            name="mle-struct-house-hotel",
+            summary="match landmarks of two views by weights learned through best matchings",
+            paper='K. Tang, N. Ruozzi, D. Belanger and T. Jebara, "Bethe learning of graphical '
+            'models via MAP decoding", Artificial Intelligence and Statistics, 2016, section on '
+            "graph matching",
+            module="fieldfit.reproduce.mle_struct_house_hotel",
+            needs_data=True,
+        ),
+        Experiment(
+            name="mle-struct-synthetic",
+            summary="likelihood of Bethe, reweighted and exact estimates of random matchings",
+            paper='K. Tang, N. Ruozzi, D. Belanger and T. Jebara, "Bethe learning of graphical '
+            'models via MAP decoding", Artificial Intelligence and Statistics, 2016, synthetic '
+            "experiment",
+            module="fieldfit.reproduce.mle_struct_synthetic",
+        ),
     )
 }
 
