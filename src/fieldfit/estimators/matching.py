@@ -27,6 +27,8 @@ from fieldfit.estimators._matching_problems import (
     MatchingProblem,
 )
 from fieldfit.inference.exact import Exact
+from fieldfit.inference.matching_messages import matching_messages
+from fieldfit.inference.matching_newton import newton_marginals
 from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.objective._base import Objective
 from fieldfit.objective.likelihood import Likelihood
@@ -44,6 +46,8 @@ Partners = NDArray[np.int32]
 
 #: Of the gap when marginals are predicted.
 MARGINALS_TOL = 1e-4
+#: Of messages, which are tried first, and how many sweeps (with each damping) they get.
+MESSAGES_TOL, MAX_SWEEPS = 1e-8, 100
 
 
 class MatchingCRF(FieldEstimator):
@@ -171,9 +175,12 @@ class MatchingCRF(FieldEstimator):
         found = []
         n_open = 0
         for matrix in self.predict_weights(X):
-            one = matching_marginals(matrix, self.kind, self.perfect, rho, MARGINALS_TOL)
-            n_open += not one.converged
-            found.append(one.marginals)
+            soft = self._messages(matrix, rho)
+            if soft is None:
+                one = matching_marginals(matrix, self.kind, self.perfect, rho, MARGINALS_TOL)
+                n_open += not one.converged
+                soft = one.marginals
+            found.append(soft)
         self._warn(n_open, len(found))
         return found
 
@@ -327,6 +334,18 @@ class MatchingCRF(FieldEstimator):
     def _best(self, matrix: FloatArray) -> Partners:
         oracle = Assignment if self.kind == "bipartite" else PerfectMatching
         return oracle(perfect=self.perfect).match(matrix).partners
+
+    def _messages(self, matrix: FloatArray, rho: float) -> FloatArray | None:
+        """Marginals by message passing, much faster than by best matchings where it converges."""
+        if self.kind == "general":  # messages do not know about odd sets of nodes
+            return None
+        polytope = MatchingPolytope.of_weights(matrix, self.kind, self.perfect)
+        weights = polytope.values(matrix)
+        found = matching_messages(polytope, weights, rho, MESSAGES_TOL, MAX_SWEEPS)
+        point: FloatArray | None = found.point if found.converged else None
+        if point is None and np.isfinite(found.residual):
+            point = newton_marginals(polytope, weights, rho, found.point, MESSAGES_TOL)
+        return None if point is None else polytope.matrix(point[: polytope.n_edges])
 
     def _warn(self, n_open: int, count: int) -> None:
         if n_open:

@@ -87,9 +87,7 @@ def confidence_bars(matches: List[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def landmark_picture(
-    sequence: Sequence, gap: int, matches: List[Row]
-) -> Callable[[Any], None]:
+def landmark_picture(sequence: Sequence, gap: int, matches: List[Row]) -> Callable[[Any], None]:
     """Two frames side by side and the matches between their landmarks.
 
     The test pair whose number of wrong matches is the median, or the next that has one.

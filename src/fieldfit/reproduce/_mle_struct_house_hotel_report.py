@@ -83,7 +83,10 @@ def report(findings: Findings) -> str:
             tol=options.tol,
         ),
         "## Error against the gap",
-        *(f"{name}, percent:\n\n{markdown_table(*_errors(rows, name))}" for name in _sequences(rows)),
+        *(
+            f"{name}, percent:\n\n{markdown_table(*_errors(rows, name))}"
+            for name in _sequences(rows)
+        ),
         f"Mean over gaps of {FIRST_HARD_GAP} and more, and what that is of *unweighted*:",
         _means(rows),
         "![Error against the gap](error.png)",
@@ -250,8 +253,7 @@ def _timing(findings: Findings) -> str:
         for row in findings.timing
     ]  # fmt: skip
     first = (
-        "Training pairs of several gaps of the house together:\n\n"
-        f"{markdown_table(header, lines)}"
+        f"Training pairs of several gaps of the house together:\n\n{markdown_table(header, lines)}"
     )
     header = ["sequence", "gap", "l2", "steps", "epochs", "converged", "penalised hinge loss"]
     lines = [

@@ -12,7 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit.core.matching_polytope import MatchingPolytope
 from fieldfit.errors import InvalidInputError
+from fieldfit.estimators._matching_problems import MatchingExample, MatchingHinge
+from fieldfit.estimators.matching import MatchingCRF
+from fieldfit.learner.stochastic import Adam
+from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._house_hotel_data import KINDS, Sequence, read_sequences
 from fieldfit.reproduce._house_hotel_methods import (
@@ -248,12 +253,6 @@ def _compare_steps(
     design: Design, sequences: list[Sequence], options: Options, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The hinge loss that Adam reaches with its own step, and with a short one for long."""
-    from fieldfit.estimators._matching_problems import MatchingExample, MatchingHinge
-    from fieldfit.core.matching_polytope import MatchingPolytope
-    from fieldfit.estimators.matching import MatchingCRF
-    from fieldfit.learner.stochastic import Adam
-    from fieldfit.objective.max_margin import MaxMargin
-
     found = []
     for sequence in sequences:
         gap = max(design.gaps)
@@ -267,7 +266,7 @@ def _compare_steps(
         polytope = MatchingPolytope(np.ones(X[0].shape[:2], dtype=np.bool_))
         matched = polytope.of_partners(Y[0])
         examples = [MatchingExample(polytope, x.reshape(len(matched), -1), matched) for x in X]
-        hinge = MatchingHinge(MaxMargin(), examples, 1.0, settings_jobs(options), 1.0)
+        hinge = MatchingHinge(MaxMargin(), examples, 1.0, options.n_jobs, 1.0)
         for name, learner in (
             ("default", None),
             ("short steps", Adam(step=0.02, max_iter=20 * design.max_iter, tol=1e-7)),
@@ -290,7 +289,3 @@ def _compare_steps(
                 }
             )
     return found
-
-
-def settings_jobs(options: Options) -> int | None:
-    return options.n_jobs
