@@ -89,8 +89,8 @@ def run_matching_sweeps(
 
     Places are ends of edges: end ``s`` of edge ``e`` is ``s * n_edges + e``; ``incident[offsets[i]
     : offsets[i + 1]]`` are those of node ``i``.  ``x`` and ``others`` (that is ``L``) are changed;
-    ``totals`` gets the logarithm of each node's sum.  ``scratch`` has two rows of the largest degree.
-    Returns the number of sweeps and the last change.
+    ``totals`` gets the logarithm of each node's sum.  ``scratch`` has two rows of the largest
+    degree.  Returns the number of sweeps and the last change.
     """
     n_edges = weights.size
     n_nodes = offsets.size - 1

@@ -47,7 +47,7 @@ REACH = 20.0
 
 @dataclass(frozen=True)
 class _Trial:
-    """Weights, beliefs of all blocks there, their features, the objective without ``left``."""
+    """Weights, beliefs of all blocks there, their features, and bounds from both sides."""
 
     weights: FloatArray
     beliefs: list[FloatArray]
@@ -141,13 +141,19 @@ class SoftPoints(Method):
         for block, soft in zip(self.model.blocks, beliefs, strict=True):
             features += block.features(soft)
             total += float(entropy(block.coefficients, soft))
+        # messages that stop too early would make bad weights look good: see `left` above
+        total_left = sum(
+            over_parts(
+                lambda k: self._left(k, weights, beliefs[k]), len(beliefs), self.model.n_jobs
+            )
+        )
         residual = self.model.statistics - features
         penalty = 0.5 * float(weights @ (self.l2 * weights))
         return _Trial(
             weights,
             beliefs,
             features,
-            objective=total - float(weights @ residual) + penalty,
+            objective=total + total_left - float(weights @ residual) + penalty,
             dual=total - 0.5 * float(residual @ (residual / self.l2)),
         )
 
@@ -159,13 +165,12 @@ class SoftPoints(Method):
 
     def _certify(self, found: _Trial) -> None:
         self.lower = max(self.lower, found.dual)
-        left = over_parts(lambda k: self._left(k, found), len(found.beliefs), self.model.n_jobs)
-        self.upper = min(self.upper, found.objective + sum(left))
+        self.upper = min(self.upper, found.objective)
 
-    def _left(self, number: int, found: _Trial) -> float:
+    def _left(self, number: int, weights: FloatArray, soft: FloatArray) -> float:
         """How far messages are from the largest ``<th, x> + H(x)`` of a block, at most."""
-        block, soft = self.model.blocks[number], found.beliefs[number]
-        slopes = block.potentials(found.weights)
+        block = self.model.blocks[number]
+        slopes = block.potentials(weights)
         add_slopes(block.coefficients, soft, slopes)
         return max(block.find(slopes).upper_bound - float(slopes @ soft), 0.0)
 

@@ -64,7 +64,8 @@ class MLEStruct(Objective):
         ``"vertices"``: MAP searches find them, and nothing else is needed.  ``"marginals"``: the
         beliefs at the current weights, by message passing, are the next point, and MAP searches
         only certify.  Few of these do where many vertices are needed, so this is much faster for
-        large examples whose messages converge.
+        large examples whose messages converge.  For bipartite matchings the weights move by
+        Newton's method (`learner/_soft_points.py`).
     tol
         Converged when the gap is below this share of the objective.
 

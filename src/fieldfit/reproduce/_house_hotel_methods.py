@@ -68,9 +68,13 @@ def scaled_features(
 
 
 def learn(
-    method: str, X: List[FloatArray], V: List[FloatArray], l2: float, options: Options
+    method: str,
+    training: List[FloatArray],
+    validation: List[FloatArray],
+    l2: float,
+    options: Options,
 ) -> Learned:
-    """Train on the pairs ``X``; whether it converged is for the table, not a warning."""
+    """Train on the pairs ``training``; whether it converged is for the table, not a warning."""
     objective = (
         MLEStruct(points="marginals", tol=options.tol) if method == "mle-struct" else MaxMargin()
     )
@@ -85,26 +89,28 @@ def learn(
     wall, processor = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, _identities(X))
+        model.fit(training, _identities(training))
     seconds, busy = time.perf_counter() - wall, time.process_time() - processor
-    return Learned(model, l2, seconds, busy, error_of(model, X), error_of(model, V))
+    return Learned(model, l2, seconds, busy, error_of(model, training), error_of(model, validation))
 
 
 def choose(
     method: str,
-    X: List[FloatArray],
-    V: List[FloatArray],
+    training: List[FloatArray],
+    validation: List[FloatArray],
     penalties: List[float],
     options: Options,
 ) -> Learned:
     """The penalty with the smallest validation error, the larger of two that are as good."""
-    found = [learn(method, X, V, l2, options) for l2 in sorted(penalties, reverse=True)]
+    found = [
+        learn(method, training, validation, l2, options) for l2 in sorted(penalties, reverse=True)
+    ]
     return min(found, key=lambda one: one.validation_error)
 
 
-def error_of(model: MatchingCRF, X: List[FloatArray]) -> float:
+def error_of(model: MatchingCRF, pairs: List[FloatArray]) -> float:
     """Share of landmarks with the wrong partner."""
-    return 1.0 - model.score(X, _identities(X))
+    return 1.0 - model.score(pairs, _identities(pairs))
 
 
 def unweighted_errors(features: List[FloatArray]) -> float:
@@ -116,13 +122,13 @@ def unweighted_errors(features: List[FloatArray]) -> float:
     return float(np.mean(wrong))
 
 
-def confidence(model: MatchingCRF, X: List[FloatArray]) -> list[dict[str, Any]]:
+def confidence(model: MatchingCRF, pairs: List[FloatArray]) -> list[dict[str, Any]]:
     """For each landmark: the probability of its partner, and where the true one stands."""
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        marginals = model.predict_marginals(X)
-    for number, (partners, shares) in enumerate(zip(model.predict(X), marginals, strict=True)):
+        marginals = model.predict_marginals(pairs)
+    for number, (partners, shares) in enumerate(zip(model.predict(pairs), marginals, strict=True)):
         for landmark, partner in enumerate(partners.tolist()):
             row = shares[landmark]
             found.append(
@@ -139,5 +145,5 @@ def confidence(model: MatchingCRF, X: List[FloatArray]) -> list[dict[str, Any]]:
     return found
 
 
-def _identities(X: List[FloatArray]) -> list[NDArray[np.int64]]:
-    return [np.arange(len(x)) for x in X]
+def _identities(pairs: List[FloatArray]) -> list[NDArray[np.int64]]:
+    return [np.arange(len(x)) for x in pairs]

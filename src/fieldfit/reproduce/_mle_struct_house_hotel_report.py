@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,33 +23,35 @@ BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 WHAT_WAS_DONE = """
 ## What was done
 
-Two frames of a sequence (house: 111 frames, hotel: 101), as many frames apart as the *gap* says, have
-the same {n_landmarks} landmarks; which belongs to which is to be found. A landmark is described by its
-shape context, the numbers of other landmarks in 60 bins of distance and direction. The weight of an
-edge is a weighted sum over the bins of how different the counts of its two ends are; the 60 weights
-are learned from the training pairs of a gap, `l2` is chosen on its validation pairs from {penalties}
-(the larger of two that are as good), and the error is the share of wrong partners on its test pairs.
-Training, validation and test pairs are those of the data (first frame modulo three).
+Two frames of a sequence (house: 111 frames, hotel: 101), as many frames apart as the *gap* says,
+have the same {n_landmarks} landmarks; which belongs to which is to be found. A landmark is
+described by its shape context, the numbers of other landmarks in 60 bins of distance and
+direction. The weight of an edge is a weighted sum over the bins of how different the counts of
+its two ends are; the 60 weights are learned from the training pairs of a gap, `l2` is chosen on
+its validation pairs from {penalties} (the larger of two that are as good), and the error is the
+share of wrong partners on its test pairs. Training, validation and test pairs are those of the
+data (first frame modulo three).
 
-- *mle-struct*: `MatchingCRF(MLEStruct(points="marginals"), rho={rho:g})`, the surrogate likelihood,
-  to a certified gap of {tol:g} of the objective (`converged`).
+- *mle-struct*: `MatchingCRF(MLEStruct(points="marginals"), rho={rho:g})`, the surrogate
+  likelihood, to a certified gap of {tol:g} of the objective (`converged`).
 - *max-margin*: `MatchingCRF("max-margin")`, hinge loss, with the same features, by averaged Adam.
 - *unweighted*: the best assignment by the sum of squared differences over all bins.
 
-Landmarks and shape contexts are those distributed for graph matching (Caetano et al.; Zhou and De la
-Torre, CVPR 2012); shape contexts of the hotel were recomputed by the same recipe. The paper prints
-curves without figures, and says that both learned methods perform comparably.
+Landmarks and shape contexts are those distributed for graph matching (Caetano et al.; Zhou and De
+la Torre, CVPR 2012); shape contexts of the hotel were recomputed by the same recipe. The paper
+prints curves without figures, and says that both learned methods perform comparably.
 """
 
 KINDS_TEXT = """
-Counts may be compared in several ways, which is decided on validation pairs: mean validation error
-over gaps {gaps}, with the better of two penalties. The best mean over both sequences and both methods
-is used for everything else. Features are scaled to -1 on average over the training pairs.
+Counts may be compared in several ways, which is decided on validation pairs: mean validation
+error over gaps {gaps}, with the better of two penalties. The best mean over both sequences and
+both methods is used for everything else. Features are scaled to -1 on average over the training
+pairs.
 """
 
 CONFIDENCE_TEXT = """
-A probabilistic model says how sure it is. The probability of a chosen edge is its marginal under the
-entropy that the model was learned with, over the test pairs of gaps of {first} and more.
+A probabilistic model says how sure it is. The probability of a chosen edge is its marginal under
+the entropy that the model was learned with, over the test pairs of gaps of {first} and more.
 """
 
 
@@ -93,8 +96,8 @@ def report(findings: Findings) -> str:
         "## Features",
         _kinds(findings),
         "## rho",
-        "Test error, percent, on the house for counting numbers of nodes between 1/2 (an upper bound "
-        "of the partition function) and 1 (Bethe's), with the `l2` that was chosen for "
+        "Test error, percent, on the house for counting numbers of nodes between 1/2 (an upper "
+        "bound of the partition function) and 1 (Bethe's), with the `l2` that was chosen for "
         f"{options.rho:g}. The paper saw little difference, too.",
         markdown_table(*_rhos(findings.rhos)),
         "![Error against rho](rho.png)",
@@ -217,7 +220,7 @@ def _confidence(matches: Sequence[Row]) -> str:
         lines.append([name, str(len(values)), *cells])
     first = markdown_table(["matches", "number", "mean probability", "median"], lines)
     lines = []
-    for low, high in zip(BINS[:-1], BINS[1:], strict=True):
+    for low, high in pairwise(BINS):
         inside = [
             row
             for row in matches
@@ -234,7 +237,8 @@ def _confidence(matches: Sequence[Row]) -> str:
         text = (
             f"Of the wrong matches, the true partner has the largest marginal of its row in "
             f"{100.0 * np.mean(ranks == 1):.0f} %, the second largest in "
-            f"{100.0 * np.mean(ranks == 2):.0f} %, the third in {100.0 * np.mean(ranks == 3):.0f} %."
+            f"{100.0 * np.mean(ranks == 2):.0f} %, the third in "
+            f"{100.0 * np.mean(ranks == 3):.0f} %."
         )
     return f"{first}\n\n{second}\n\n{text}"
 

@@ -23,23 +23,24 @@ WHAT_WAS_DONE = """
 ## What was done
 
 Perfect matchings of n rows with n columns are drawn, exactly, from `p(Y) ~ exp(sum W_ij Y_ij)`.
-The text that we have of the paper has lost the entries of `W`; here they are {low:g} (*low* signal)
-or {high:g} (*high*) on the diagonal and 0 elsewhere, plus {noise:g} times a normal number on every
-edge, drawn anew in each of {n_repeats} repeats. One weight for each edge is learned, with
-`l2 = {l2:g}`, from the first M samples of a repeat by
+The text that we have of the paper has lost the entries of `W`; here they are {low:g} (*low*
+signal) or {high:g} (*high*) on the diagonal and 0 elsewhere, plus {noise:g} times a normal number
+on every edge, drawn anew in each of {n_repeats} repeats. One weight for each edge is learned,
+with `l2 = {l2:g}`, from the first M samples of a repeat by
 
 - *exact*: the true likelihood (sums over all matchings) by L-BFGS,
-- *bethe*: MLE-Struct with `rho = 1`, whose surrogate likelihood is an upper bound of the true one,
+- *bethe*: MLE-Struct with `rho = 1`, whose surrogate likelihood is an upper bound of the true
+  one,
 - *rw*: MLE-Struct with `rho = 1/2`, whose surrogate is a lower bound,
 
-the latter two to a certified gap of {tol:g} of the objective. Figures are nats per sample, means over
-repeats, standard deviations in brackets; the penalty is included.
+the latter two to a certified gap of {tol:g} of the objective. Figures are nats per sample, means
+over repeats, standard deviations in brackets; the penalty is included.
 """
 
 READING = """
-`l` is the true regularised likelihood, `l_bethe` and `l_rw` are the surrogates. The left columns say
-how good the estimates are; `l(w_exact)` is the largest possible. The right ones bracket it: the
-largest value of the reweighted surrogate is below it, that of Bethe's above.
+`l` is the true regularised likelihood, `l_bethe` and `l_rw` are the surrogates. The left columns
+say how good the estimates are; `l(w_exact)` is the largest possible. The right ones bracket it:
+the largest value of the reweighted surrogate is below it, that of Bethe's above.
 """
 
 
@@ -154,7 +155,7 @@ def _curves(rows: Sequence[Row], key: str, label: str) -> Callable[[Any], None]:
 
 
 def _comparison(rows: Sequence[Row]) -> str:
-    """Who is better, counted: the paper says that Bethe is, and that all are alike at low signal."""
+    """Who is better, counted, and what the paper says."""
     lines = []
     for signal in dict.fromkeys(row["signal"] for row in rows):
         bethe, rw = _losses(rows, signal, "bethe"), _losses(rows, signal, "rw")

@@ -27,6 +27,8 @@ __all__ = ["ESTIMATORS", "Estimate", "estimate", "sample_matchings", "signal_wei
 
 FloatArray = NDArray[np.float64]
 
+#: Of the search by best matchings.
+MAX_PASSES = 3000
 #: Counting number of the nodes for each surrogate; ``None`` is the likelihood itself.
 ESTIMATORS: dict[str, float | None] = {"exact": None, "bethe": 1.0, "rw": 0.5}
 
@@ -102,6 +104,13 @@ def estimate(name: str, partners: NDArray[np.int64], l2: float, tol: float) -> E
         problem = MatchingProblem(objective, [example], rho, 1)
         with one_blas_thread():
             fit = DualFrankWolfe(objective).minimize(problem, start, penalty=penalty)
+            if not fit.converged:  # Bethe's maximum may be at a vertex, where messages run away
+                objective = MLEStruct(tol=tol)
+                problem = MatchingProblem(objective, [example], rho, 1)
+                again = DualFrankWolfe(objective, max_iter=MAX_PASSES).minimize(
+                    problem, start, penalty=penalty
+                )
+                fit = again if again.trace[-1]["gap"] < fit.trace[-1]["gap"] else fit
         last = fit.trace[-1]
         least = last["objective"] + (last["gap"] if name == "rw" else 0.0)
         surrogate = -least / n_samples

@@ -113,27 +113,29 @@ def run_design(design: Design, settings: Settings) -> Outcome:
         for gap in design.gaps:
             settings.progress(done, total, f"{sequence.name}, gap {gap}")
             done += 1
-            X, scale = scaled_features(sequence, sequence.of(gap, "train"), best)
-            V, _ = scaled_features(sequence, sequence.of(gap, "validate"), best, scale)
-            T, _ = scaled_features(sequence, sequence.of(gap, "test"), best, scale)
+            training, scale = scaled_features(sequence, sequence.of(gap, "train"), best)
+            validation, _ = scaled_features(sequence, sequence.of(gap, "validate"), best, scale)
+            test, _ = scaled_features(sequence, sequence.of(gap, "test"), best, scale)
             for method in LEARNED:
-                found = choose(method, X, V, design.penalties, options)
-                rows.append(_row(method, sequence.name, gap, found, error_of(found.model, T)))
+                found = choose(method, training, validation, design.penalties, options)
+                rows.append(_row(method, sequence.name, gap, found, error_of(found.model, test)))
                 if method != "mle-struct":
                     continue
                 rows[-1]["rho"] = design.rho
                 if gap >= design.first_confident_gap:
-                    these = confidence(found.model, T)
+                    these = confidence(found.model, test)
                     matches += [{"sequence": sequence.name, "gap": gap, **one} for one in these]
                     if pictured is None or (sequence.name, gap) == ("house", max(design.gaps)):
                         pictured = (sequence, gap, these)
                 if sequence.name == "house" and gap in design.rho_gaps:
                     for rho in design.rhos:
-                        other = learn(method, X, V, found.l2, replace(options, rho=rho))
-                        error = error_of(other.model, T)
+                        other = learn(
+                            method, training, validation, found.l2, replace(options, rho=rho)
+                        )
+                        error = error_of(other.model, test)
                         rhos.append(_row(method, sequence.name, gap, other, error) | {"rho": rho})
             plain = [sequence.features(pair, "squared") for pair in sequence.of(gap, "test")]
-            same = unweighted_errors(T)
+            same = unweighted_errors(test)
             rows.append(_unweighted_row(sequence.name, gap, unweighted_errors(plain), same))
     settings.progress(total - 2, total, "training time")
     timing = [_time(design, sequences[0], options, method) for method in LEARNED]
@@ -176,11 +178,15 @@ def _try_kind(design: Design, sequences: list[Sequence], options: Options) -> di
     errors: dict[str, list[float]] = {}
     for sequence in sequences:
         for gap in design.kind_gaps:
-            X, scale = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
-            V, _ = scaled_features(sequence, sequence.of(gap, "validate"), options.kind, scale)
-            errors.setdefault(f"{sequence.name} {UNWEIGHTED}", []).append(unweighted_errors(V))
+            training, scale = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
+            validation, _ = scaled_features(
+                sequence, sequence.of(gap, "validate"), options.kind, scale
+            )
+            errors.setdefault(f"{sequence.name} {UNWEIGHTED}", []).append(
+                unweighted_errors(validation)
+            )
             for method in LEARNED:
-                found = choose(method, X, V, design.kind_penalties, options)
+                found = choose(method, training, validation, design.kind_penalties, options)
                 errors.setdefault(f"{sequence.name} {method}", []).append(found.validation_error)
     means = {name: float(np.mean(values)) for name, values in errors.items()}
     learned = [value for name, value in means.items() if not name.endswith(UNWEIGHTED)]
@@ -231,8 +237,8 @@ def _time(design: Design, house: Sequence, options: Options, method: str) -> dic
     """Training on pairs of several gaps together."""
     lists = [house.of(gap, "train") for gap in design.timed_gaps]
     pairs = [pair for group in zip(*lists, strict=False) for pair in group][: design.n_timed]
-    X, _ = scaled_features(house, pairs, options.kind)
-    found = learn(method, X, X[:1], 1.0, options)
+    training, _ = scaled_features(house, pairs, options.kind)
+    found = learn(method, training, training[:1], 1.0, options)
     last = found.model.trace_[-1]
     return {
         "method": method,
@@ -261,11 +267,13 @@ def _compare_steps(
             for row in rows
             if (row["method"], row["sequence"], row["gap"]) == ("max-margin", sequence.name, gap)
         ]
-        X, _ = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
-        Y = [np.arange(len(x)) for x in X]
-        polytope = MatchingPolytope(np.ones(X[0].shape[:2], dtype=np.bool_))
-        matched = polytope.of_partners(Y[0])
-        examples = [MatchingExample(polytope, x.reshape(len(matched), -1), matched) for x in X]
+        training, _ = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
+        partners = [np.arange(len(x)) for x in training]
+        polytope = MatchingPolytope(np.ones(training[0].shape[:2], dtype=np.bool_))
+        matched = polytope.of_partners(partners[0])
+        examples = [
+            MatchingExample(polytope, x.reshape(len(matched), -1), matched) for x in training
+        ]
         hinge = MatchingHinge(MaxMargin(), examples, 1.0, options.n_jobs, 1.0)
         for name, learner in (
             ("default", None),
@@ -273,7 +281,7 @@ def _compare_steps(
         ):
             model = MatchingCRF(
                 "max-margin", l2=l2, learner=learner, max_iter=design.max_iter, tol=1e-5
-            ).fit(X, Y)
+            ).fit(training, partners)
             weights = model.weights_
             value = hinge.assess(weights).value
             assert value is not None
