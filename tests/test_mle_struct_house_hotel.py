@@ -36,9 +36,8 @@ def write_sequences(folder):
     rng = np.random.default_rng(0)
     arrays = {}
     for name in ("house", "hotel"):
-        own = np.repeat(np.array([[0, 0, 4], [0, 4, 0], [4, 0, 0], [4, 4, 0], [0, 4, 4], [4, 4, 4]])[
-            None
-        ], 60, axis=0)  # fmt: skip
+        own = np.array([[0, 0, 4], [0, 4, 0], [4, 0, 0], [4, 4, 0], [0, 4, 4], [4, 4, 4]])
+        own = np.repeat(own[None], 60, axis=0)
         own = own + rng.integers(0, 2, own.shape)
         noise = rng.integers(0, 7, (60, 6, 3))
         arrays[f"{name}_shape_context"] = np.concatenate([own, noise], axis=2).astype(np.uint8)

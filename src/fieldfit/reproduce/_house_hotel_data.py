@@ -44,7 +44,7 @@ class Sequence:
 
     @property
     def n_landmarks(self) -> int:
-        return self.points.shape[1]
+        return int(self.points.shape[1])
 
     def of(self, gap: int, split: str) -> list[Pair]:
         """The pairs of one gap in one split."""
