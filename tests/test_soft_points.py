@@ -1,0 +1,92 @@
+"""Marginals of matchings by Newton's method, their curvature, and learning with soft points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fieldfit as ff
+from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.estimators._matching_problems import balanced
+from fieldfit.inference.matching_messages import matching_messages
+from fieldfit.inference.matching_newton import newton_marginals, statistics_curvature
+from fieldfit.oracle.matching_marginals import matching_marginals
+
+
+def maximum(polytope, weights, rho):
+    """Marginals by messages alone, to the last digits."""
+    found = matching_messages(polytope, weights, rho, 1e-13, 20_000)
+    assert found.converged
+    return found.point
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.75, 1.0])
+@pytest.mark.parametrize(("shape", "perfect"), [((5, 5), True), ((3, 5), True), ((4, 4), False)])
+def test_newton_finds_the_fixed_point_of_messages(rho, shape, perfect):
+    rng = np.random.default_rng(0)
+    polytope = MatchingPolytope(np.ones(shape, dtype=bool), perfect=perfect)
+    weights = rng.normal(size=polytope.n_edges)
+    early = matching_messages(polytope, weights, rho, 1e-13, 5).point
+    found = newton_marginals(polytope, weights, rho, early, 1e-9)
+    assert found is not None
+    np.testing.assert_allclose(found, maximum(polytope, weights, rho), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.75, 1.0])
+@pytest.mark.parametrize(("shape", "perfect"), [((4, 4), True), ((3, 4), True), ((3, 3), False)])
+def test_curvature_is_the_derivative_of_expected_features(rho, shape, perfect):
+    rng = np.random.default_rng(1)
+    polytope = MatchingPolytope(np.ones(shape, dtype=bool), perfect=perfect)
+    features = rng.normal(size=(polytope.n_edges, 3))
+    weights = 0.3 * rng.normal(size=3)
+
+    def expected(w):
+        return maximum(polytope, features @ w, rho)[: polytope.n_edges] @ features
+
+    step = 1e-5
+    numeric = np.array(
+        [
+            (expected(weights + step * unit) - expected(weights - step * unit)) / (2.0 * step)
+            for unit in np.eye(3)
+        ]
+    )
+    found = statistics_curvature(
+        polytope, features, rho, maximum(polytope, features @ weights, rho)
+    )
+    np.testing.assert_allclose(found, numeric, rtol=1e-6, atol=1e-7)
+
+
+def test_balanced_points_are_in_the_polytope():
+    rng = np.random.default_rng(2)
+    polytope = MatchingPolytope(np.ones((4, 4), dtype=bool))
+    near = rng.random(16)
+    point = balanced(polytope, np.concatenate([near, 1.0 - near]))
+    t = polytope.matrix(point[:16])
+    np.testing.assert_allclose([t.sum(axis=0), t.sum(axis=1)], 1.0, atol=1e-12)
+    assert t.min() >= 0.0
+    exact = polytope.uniform_point()
+    np.testing.assert_allclose(balanced(polytope, exact), exact, atol=1e-15)
+
+
+@pytest.mark.parametrize("rho", [0.5, 1.0])
+def test_soft_points_find_the_weights_of_vertices(rho):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(8, 5, 5, 3))
+    Y = [ff.Assignment().match(x @ [1.0, -1.0, 0.5] + rng.normal(size=(5, 5))).partners for x in X]
+    soft = ff.MatchingCRF(ff.MLEStruct(points="marginals", tol=1e-8), rho=rho, l2=1.0).fit(X, Y)
+    hard = ff.MatchingCRF(ff.MLEStruct(tol=1e-6), rho=rho, l2=1.0, max_iter=3000).fit(X, Y)
+    np.testing.assert_allclose(soft.weights_, hard.weights_, rtol=0, atol=5e-3)
+    # bounds from both sides hold in every iteration
+    best = soft.trace_[-1]["objective"]
+    for row in soft.trace_:
+        assert row["objective"] <= best + 1e-7
+        assert row["objective"] + row["gap"] >= best - 1e-7
+
+
+def test_predicted_marginals_are_those_of_best_matchings():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(3, 4, 4, 2))
+    crf = ff.MatchingCRF(rho=0.5).fit(X, [np.arange(4)] * 3)
+    for x, found in zip(X, crf.predict_marginals(X), strict=True):
+        expected = matching_marginals(x @ crf.weights_, rho=0.5, tol=1e-9, max_iter=20_000)
+        np.testing.assert_allclose(found, expected.marginals, rtol=0, atol=1e-3)
