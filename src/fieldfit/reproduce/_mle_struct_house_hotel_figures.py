@@ -70,14 +70,14 @@ def confidence_bars(matches: List[Row]) -> Callable[[Any], None]:
     def draw(figure: Any) -> None:
         figure.set_size_inches(5.5, 3.4)
         axes = figure.subplots()
-        groups = [
-            [row["confidence"] for row in matches if row["is_right"] == is_right]
-            for is_right in (True, False)
-        ]
-        axes.hist(
-            groups, bins=np.linspace(0.0, 1.0, 21).tolist(), color=[RIGHT, WRONG],
-            label=["right", "wrong"], density=True,
-        )  # fmt: skip
+        edges = np.linspace(0.0, 1.0, 21).tolist()
+        for is_right, colour in ((True, RIGHT), (False, WRONG)):
+            values = [row["confidence"] for row in matches if row["is_right"] == is_right]
+            if values:
+                axes.hist(
+                    np.clip(values, 0.0, 1.0), bins=edges, color=colour, alpha=0.6, density=True,
+                    label="right" if is_right else "wrong",
+                )  # fmt: skip
         axes.set_xlabel("probability of the chosen edge")
         axes.set_ylabel("density")
         axes.legend(frameon=False, fontsize=8)
