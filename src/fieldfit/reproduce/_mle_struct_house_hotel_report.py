@@ -98,7 +98,7 @@ def report(findings: Findings) -> str:
         "## rho",
         "Test error, percent, on the house for counting numbers of nodes between 1/2 (an upper "
         "bound of the partition function) and 1 (Bethe's), with the `l2` that was chosen for "
-        f"{options.rho:g}. The paper saw little difference, too.",
+        f"{options.rho:g}. The paper reports little difference.",
         markdown_table(*_rhos(findings.rhos)),
         "![Error against rho](rho.png)",
         "## Confidence",
