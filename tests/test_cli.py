@@ -403,7 +403,8 @@ def test_methods_in_the_help_are_those_of_the_library():
     from fieldfit.inference.auto import INFERENCE_METHODS
     from fieldfit.oracle.auto import MAP_METHODS
 
-    assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *MAP_METHODS}
+    by_search = infer_command.MARGINALS_BY_SEARCH
+    assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *by_search, *MAP_METHODS}
 
 
 def test_in_a_process_of_its_own(model):
