@@ -4,6 +4,7 @@
 
 over the polytope of matchings, with the entropy of `core.matching_polytope`: Frank-Wolfe with
 stored points, whose searches are best matchings (`frank_wolfe` says how, and what the gap proves).
+On bipartite graphs message passing finds the point itself as a rule, and the searches certify it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fieldfit.core.matching_polytope import Capacities, Kind, MatchingPolytope, 
 from fieldfit.core.result import Bound
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.capacity_messages import capacity_messages
+from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.oracle._relaxation import Point
 from fieldfit.oracle.assignment import Assignment
 from fieldfit.oracle.frank_wolfe import MAX_MOVES, PATIENCE
@@ -103,10 +105,7 @@ def matching_marginals(
     nothing = np.zeros(0)
     coefficients = polytope.coefficients(rho)
     hull = HullPoint(start, nothing, float(potentials @ start), coefficients, nothing)
-    if (
-        capacities is not None
-        and (soft := capacity_messages(polytope, edge_weights).point) is not None
-    ):
+    if (soft := _by_messages(polytope, edge_weights, rho)) is not None:
         place = hull.add(soft, nothing, float(potentials @ soft))
         hull.move_shares(nothing, 0.0, 1, place)
     gap, value, n_iter, converged = np.inf, -np.inf, 0, False
@@ -133,6 +132,16 @@ def matching_marginals(
         converged=converged,
         n_iter=n_iter,
     )
+
+
+def _by_messages(polytope: MatchingPolytope, weights: FloatArray, rho: float) -> FloatArray | None:
+    """The answer, where messages find it: searches then have nothing left to do but to certify."""
+    if polytope.capacities is not None:
+        return capacity_messages(polytope, weights).point
+    if polytope.kind == "general":  # messages do not know about odd sets of nodes
+        return None
+    found = matching_messages(polytope, weights, rho)
+    return found.point if found.converged else None
 
 
 def matching_oracle(polytope: MatchingPolytope) -> Assignment | PerfectMatching:

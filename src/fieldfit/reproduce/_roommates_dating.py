@@ -41,6 +41,8 @@ PERSON_COLUMNS = ("age", "go_out", "date", "exphappy", *(f"{name}3_1" for name i
 N_PAIR_FEATURES = len(PAIR_FEATURES)
 #: Ages are differences from this, in units of five years, so that weights are of one size.
 MEAN_AGE = 26.0
+#: Answers are scaled to this standard deviation at least; all the same, they say nothing.
+SMALLEST_SPREAD = 1e-3
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def _answers(people: dict[str, dict[str, str]]) -> dict[str, dict[str, float]]:
     means = np.nanmean(table, axis=0)
     table = np.where(np.isnan(table), means, table)
     scaled = [columns.index(name) for name in PERSON_COLUMNS if name != "age"]
-    table[:, scaled] = (table[:, scaled] - means[scaled]) / table[:, scaled].std(axis=0)
+    spread = np.maximum(table[:, scaled].std(axis=0), SMALLEST_SPREAD)
+    table[:, scaled] = (table[:, scaled] - means[scaled]) / spread
     return {
         iid: dict(zip(columns, row.tolist(), strict=True))
         for iid, row in zip(people, table, strict=True)

@@ -56,7 +56,7 @@ def before_row(
     else:
         crf = MatchingCRF(
             MLEStruct(points="marginals"),
-            perfect=False, capacity=CAPACITY, l2=l2, max_iter=1000, n_jobs=n_jobs,
+            perfect=False, capacity=CAPACITY, l2=l2, max_iter=300, n_jobs=n_jobs,
         )  # fmt: skip
         weights, converged = _learn(crf, [_with_constant(wave) for wave in training], training)
     seconds = time.perf_counter() - begin

@@ -43,9 +43,9 @@ class Design:
     turn.  ``l2`` is the penalty of all methods for rooms and ``dating_l2`` that for waves.
     """
 
-    n_people: int = 10
-    n_train: tuple[int, ...] = (10, 30, 100)
-    n_test: int = 200
+    n_people: int = 8
+    n_train: tuple[int, ...] = (10, 20, 40)
+    n_test: int = 100
     n_repeats: int = 3
     l2: float = 0.3
     tol: float = 1e-3
@@ -55,7 +55,7 @@ class Design:
 
 
 FULL = Design()
-QUICK = Design(n_people=8, n_train=(10, 20), n_test=50, n_repeats=1, n_runs=2)
+QUICK = Design(n_people=6, n_train=(10, 20), n_test=50, n_repeats=1, n_runs=2)
 
 
 def run(settings: Settings) -> Outcome:
