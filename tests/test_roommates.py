@@ -22,7 +22,7 @@ COLUMN_NAMES = (
 ).split()
 
 
-def write_waves(folder, n_waves=6, size=5, seed=0):
+def write_waves(folder, n_waves=12, size=5, seed=0):
     """A table of meetings in which people of one race match more often."""
     rng = np.random.default_rng(seed)
     lines = [",".join(COLUMN_NAMES)]
@@ -41,7 +41,7 @@ def write_waves(folder, n_waves=6, size=5, seed=0):
             range(first, first + size), range(first + size, first + 2 * size)
         ):
             same = int(rng.random() < 0.5)
-            match = int(rng.random() < (0.5 if same else 0.1))
+            match = int(rng.random() < (0.7 if same else 0.05))
             for one, other, gender in ((she, he, 0), (he, she, 1)):
                 row = people[one] | {
                     "iid": one, "pid": other, "gender": gender, "wave": wave, "match": match,
@@ -90,7 +90,7 @@ def test_scores():
 
 def test_waves(tmp_path):
     waves = dating.read_waves(write_waves(tmp_path) / dating.FILE)
-    assert [wave.number for wave in waves] == [1, 2, 3, 4, 5, 6]
+    assert [wave.number for wave in waves] == list(range(1, 13))
     for wave in waves:
         assert wave.features.shape[:2] == wave.matches.shape == (5, 5)
         assert wave.met.all()

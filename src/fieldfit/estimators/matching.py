@@ -16,11 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.entropy import Bethe, TreeReweighted
-from fieldfit.core.matching_polytope import Capacities, Kind, MatchingPolytope, require_rho
+from fieldfit.core.matching_polytope import Kind, MatchingPolytope, require_rho
 from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._base import FieldEstimator, FloatArray, Path
 from fieldfit.estimators._checks import example_weights, require_list, require_pairs
-from fieldfit.estimators._matching_labels import checked_matching
+from fieldfit.estimators._matching_examples import (
+    checked_capacities,
+    checked_features,
+    checked_matching,
+)
 from fieldfit.estimators._matching_problems import (
     ExactMatchings,
     MatchingExample,
@@ -350,69 +354,24 @@ class MatchingCRF(FieldEstimator):
         self, index: int, x: Any, capacities: GivenCapacities | None = None
     ) -> tuple[MatchingPolytope, FloatArray]:
         """The graph of an example, and the features of its edges."""
-        array = np.asarray(x, dtype=np.float64)
         name = f"X[{index}]"
-        if array.ndim != 3:
-            raise InvalidInputError(f"{name} must have shape (n, m, n_features), got {array.shape}")
-        n_features = getattr(self, "n_features_in_", array.shape[2])
-        if array.shape[2] != n_features and index:
+        array = checked_features(name, x, self.kind, self.perfect)
+        if index and array.shape[2] != self.n_features_in_:
             raise InvalidInputError(
-                f"{name} must have {n_features} features as X[0], got {array.shape[2]}"
+                f"{name} must have {self.n_features_in_} features as X[0], got {array.shape[2]}"
             )
         if hasattr(self, "weights_") and array.shape[2] != len(self.weights_):
             raise InvalidInputError(
                 f"{name} must have {len(self.weights_)} features as in fit, got {array.shape[2]}"
             )
-        allowed: NDArray[np.bool_] = np.logical_not(np.isnan(array).any(axis=2))
-        if np.isinf(array[allowed]).any():
-            raise InvalidInputError(
-                f"{name} must be finite, or NaN where there is no edge, got inf"
-            )
-        if self.kind == "general":
-            off = ~np.eye(len(array), dtype=bool) if array.shape[0] == array.shape[1] else None
-            if off is None or not np.array_equal(
-                array[off], array.transpose(1, 0, 2)[off], equal_nan=True
-            ):
-                raise InvalidInputError(
-                    f"{name} must be square and symmetric for kind='general', got shape "
-                    f"{array.shape}"
-                )
-            if self.perfect and len(array) % 2:
-                raise InvalidInputError(
-                    f"{name} must have an even number of nodes for perfect matchings, "
-                    f"got {len(array)}"
-                )
-        given = self._capacities(index, allowed.shape[:2], capacities)
-        polytope = MatchingPolytope(allowed, self.kind, self.perfect, given)
+        allowed = np.logical_not(np.isnan(array).any(axis=2))
+        given: Any = self.capacity
+        if capacities is not None:
+            given = tuple(capacities[index])
+        pair = checked_capacities(index, given, allowed.shape, self.kind)
+        polytope = MatchingPolytope(allowed, self.kind, self.perfect, pair)
         rows, columns = polytope.edges.T
         return polytope, np.ascontiguousarray(array[rows, columns])
-
-    def _capacities(
-        self, index: int, shape: tuple[int, ...], given: GivenCapacities | None
-    ) -> Capacities | None:
-        """Numbers of partners of an example's rows and columns, ``None`` for one each."""
-        if given is not None:
-            if self.kind == "general":
-                raise InvalidInputError("capacities must be None for kind='general'")
-            pair: Any = given[index]
-            name = f"capacities[{index}]"
-        elif self.capacity is not None:
-            pair = self.capacity
-            name = "capacity"
-        else:
-            return None
-        if not isinstance(pair, (tuple, list)):
-            pair = (pair, pair)
-        found = []
-        for side, count in zip(pair, shape, strict=True):
-            array = np.asarray(side)
-            if array.dtype.kind not in "iu" or array.shape not in ((), (count,)):
-                raise InvalidInputError(
-                    f"{name} must be integers, {shape[0]} of rows and {shape[1]} of columns, got "
-                    f"shape {array.shape} of {array.dtype}"
-                )
-            found.append(np.array(np.broadcast_to(array, (count,)), dtype=np.int64))
-        return found[0], found[1]
 
     def _weight_matrices(
         self, X: Examples, capacities: GivenCapacities | None

@@ -1,4 +1,4 @@
-"""Checks of given matchings: that they are matchings, and of the graph they are given for."""
+"""Checks of examples: features of edges, numbers of partners, and that matchings are matchings."""
 
 from __future__ import annotations
 
@@ -7,12 +7,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.core.matching_polytope import Capacities, Kind, MatchingPolytope
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["checked_matching"]
+__all__ = ["checked_capacities", "checked_features", "checked_matching"]
 
 FloatArray = NDArray[np.float64]
+
+
+def checked_features(name: str, x: Any, kind: Kind, perfect: bool) -> FloatArray:
+    """Features ``(n, m, K)``, NaN where there is no edge."""
+    array = np.asarray(x, dtype=np.float64)
+    if array.ndim != 3:
+        raise InvalidInputError(f"{name} must have shape (n, m, n_features), got {array.shape}")
+    if np.isinf(array[~np.isnan(array).any(axis=2)]).any():
+        raise InvalidInputError(f"{name} must be finite, or NaN where there is no edge, got inf")
+    if kind == "bipartite":
+        return array
+    n = len(array)
+    is_square = array.shape[1] == n
+    off = ~np.eye(n, dtype=bool)
+    if not is_square or not np.array_equal(
+        array[off], array.transpose(1, 0, 2)[off], equal_nan=True
+    ):
+        raise InvalidInputError(
+            f"{name} must be square and symmetric for kind='general', got shape {array.shape}"
+        )
+    if perfect and n % 2:
+        raise InvalidInputError(
+            f"{name} must have an even number of nodes for perfect matchings, got {n}"
+        )
+    return array
+
+
+def checked_capacities(
+    index: int, given: Any, shape: tuple[int, ...], kind: Kind
+) -> Capacities | None:
+    """Numbers of partners of an example's rows and columns; ``None`` for one each."""
+    if given is None:
+        return None
+    if kind == "general":
+        raise InvalidInputError("capacities must be None for kind='general'")
+    pair = given if isinstance(given, (tuple, list)) else (given, given)
+    found = []
+    for side, count in zip(pair, shape, strict=True):
+        array = np.asarray(side)
+        if array.dtype.kind not in "iu" or array.shape not in ((), (count,)):
+            raise InvalidInputError(
+                f"capacities[{index}] must be integers, {shape[0]} of rows and {shape[1]} of "
+                f"columns, got shape {array.shape} of {array.dtype}"
+            )
+        found.append(np.array(np.broadcast_to(array, (count,)), dtype=np.int64))
+    return found[0], found[1]
 
 
 def checked_matching(name: str, y: Any, polytope: MatchingPolytope) -> FloatArray:
