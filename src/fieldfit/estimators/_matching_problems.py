@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference.capacity_messages import capacity_messages
 from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.learner.dual_blocks import DualModel
@@ -75,6 +77,10 @@ class MatchingBlock:
         if polytope.kind == "general":  # messages do not know about odd sets of nodes
             return None
         weights = potentials[: polytope.n_edges] / self._example.weight
+        if polytope.capacities is not None:
+            prices = capacity_messages(polytope, weights, init=self._last)
+            self._last = None if prices.point is None else prices.state
+            return prices.point
         found = matching_messages(polytope, weights, self._rho, init=self._last)
         self._last = found.state if found.converged else None
         return found.point if found.converged else None
@@ -107,14 +113,21 @@ class MatchingProblem(Problem):
         )
 
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        raise NotImplementedError(f"{type(self).__name__} is minimised in the dual")
+        raise InvalidInputError(
+            "learner must be None for mle-struct on matchings, which has steps of its own"
+        )
 
     def fingerprint(self) -> str:
         digest = sha256(f"{self.objective!r} {self.rho!r}".encode())
         for example in self.examples:
             for array in (example.polytope.edges, example.features, example.matched):
                 digest.update(np.ascontiguousarray(array).data)
-            digest.update(repr((example.weight, example.polytope.perfect)).encode())
+            polytope = example.polytope
+            digest.update(
+                repr((example.weight, polytope.perfect, polytope.shape, polytope.kind)).encode()
+            )
+            for capacity in polytope.capacities or ():
+                digest.update(np.ascontiguousarray(capacity).data)
         return digest.hexdigest()
 
 

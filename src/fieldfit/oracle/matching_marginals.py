@@ -4,6 +4,7 @@
 
 over the polytope of matchings, with the entropy of `core.matching_polytope`: Frank-Wolfe with
 stored points, whose searches are best matchings (`frank_wolfe` says how, and what the gap proves).
+On bipartite graphs message passing finds the point itself as a rule, and the searches certify it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.hull import HullPoint
 from fieldfit.core.matching_graphs import checked_weights
-from fieldfit.core.matching_polytope import Kind, MatchingPolytope, require_rho
+from fieldfit.core.matching_polytope import Capacities, Kind, MatchingPolytope, require_rho
 from fieldfit.core.result import Bound
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference.capacity_messages import capacity_messages
+from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.oracle._relaxation import Point
 from fieldfit.oracle.assignment import Assignment
 from fieldfit.oracle.frank_wolfe import MAX_MOVES, PATIENCE
 from fieldfit.oracle.perfect_matching import PerfectMatching
 
-__all__ = ["MatchingMarginals", "best_edges", "inner_point", "matching_marginals"]
+__all__ = [
+    "MatchingMarginals",
+    "best_edges",
+    "inner_point",
+    "matching_marginals",
+    "matching_oracle",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -61,6 +71,7 @@ def matching_marginals(
     rho: float = 1.0,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    capacities: Capacities | None = None,
 ) -> MatchingMarginals:
     """Edge probabilities of ``p(Y) ~ exp(sum W_ij Y_ij)`` over matchings, approximately.
 
@@ -72,6 +83,9 @@ def matching_marginals(
         Counting number of the nodes: 1 is Bethe's entropy, 1/2 gives an upper bound.
     tol
         Of the gap, relative to the value (or to 1, if that is larger).
+    capacities
+        Numbers of partners of rows and of columns of a bipartite graph; needs ``rho = 0``, the
+        entropy of independent edges, which is never below the true one.
 
     Examples
     --------
@@ -81,7 +95,9 @@ def matching_marginals(
     """
     rho = require_rho(rho)
     array = checked_weights(weights, kind)
-    polytope = MatchingPolytope.of_weights(array, kind, perfect)
+    if capacities is not None and rho != 0.0:
+        raise InvalidInputError(f"rho must be 0 with capacities (independent edges), got {rho:g}")
+    polytope = MatchingPolytope.of_weights(array, kind, perfect, capacities)
     edge_weights = polytope.values(array)
     potentials = np.zeros(2 * polytope.n_edges + len(polytope.alone))
     potentials[: polytope.n_edges] = edge_weights
@@ -89,6 +105,9 @@ def matching_marginals(
     nothing = np.zeros(0)
     coefficients = polytope.coefficients(rho)
     hull = HullPoint(start, nothing, float(potentials @ start), coefficients, nothing)
+    if (soft := _by_messages(polytope, edge_weights, rho)) is not None:
+        place = hull.add(soft, nothing, float(potentials @ soft))
+        hull.move_shares(nothing, 0.0, 1, place)
     gap, value, n_iter, converged = np.inf, -np.inf, 0, False
     while n_iter < max_iter and not converged:
         slopes = hull.slopes(potentials)
@@ -115,11 +134,27 @@ def matching_marginals(
     )
 
 
+def _by_messages(polytope: MatchingPolytope, weights: FloatArray, rho: float) -> FloatArray | None:
+    """The answer, where messages find it: searches then have nothing left to do but to certify."""
+    if polytope.capacities is not None:
+        return capacity_messages(polytope, weights).point
+    if polytope.kind == "general":  # messages do not know about odd sets of nodes
+        return None
+    found = matching_messages(polytope, weights, rho)
+    return found.point if found.converged else None
+
+
+def matching_oracle(polytope: MatchingPolytope) -> Assignment | PerfectMatching:
+    """The search for best matchings of a graph."""
+    if polytope.kind == "bipartite":
+        return Assignment(perfect=polytope.perfect, capacity=polytope.capacities)
+    return PerfectMatching(perfect=polytope.perfect)
+
+
 def best_edges(polytope: MatchingPolytope, slopes: FloatArray) -> Point:
     """The vertex of largest linear score: a best matching."""
     weights, constant = polytope.edge_weights(slopes)
-    oracle = Assignment if polytope.kind == "bipartite" else PerfectMatching
-    found = oracle(perfect=polytope.perfect).match(polytope.matrix(weights, -np.inf))
+    found = matching_oracle(polytope).match(polytope.matrix(weights, -np.inf))
     t = polytope.values(found.edges.astype(np.float64))
     return Point(polytope.point(t), found.score + constant)
 
@@ -130,7 +165,7 @@ def inner_point(polytope: MatchingPolytope) -> FloatArray:
     Uniform on a complete graph; otherwise the mean of matchings that use, each, as many edges as
     possible that no other one does.
     """
-    if polytope.is_complete and polytope.n_edges:
+    if polytope.is_complete and polytope.n_edges and polytope.capacities is None:
         return polytope.uniform_point()
     total = np.zeros(2 * polytope.n_edges + len(polytope.alone))
     n_points = 0
