@@ -87,7 +87,7 @@ class MatchingCRF(FieldEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20, 5, 5, 2))
     >>> Y = [ff.Assignment().match(x @ [2.0, -1.0]).partners for x in X]
-    >>> crf = ff.MatchingCRF(l2=1.0).fit(X, Y)
+    >>> crf = ff.MatchingCRF(ff.MLEStruct(ff.Bethe(), points="marginals"), l2=1.0).fit(X, Y)
     >>> crf.score(X, Y) > 0.9, crf.predict_marginals(X)[0].sum(axis=1).round(6).tolist()
     (True, [1.0, 1.0, 1.0, 1.0, 1.0])
     """
