@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from fieldfit.core.matching_polytope import MatchingPolytope
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference.capacity_messages import capacity_messages
-from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.inference.matching_partition import matching_partition
+from fieldfit.inference.matching_point import matching_point
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Assessment, Problem, n_threads, over_parts, total
 from fieldfit.objective._base import Objective
 from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle._relaxation import Point
+from fieldfit.oracle._ascent import Point
 from fieldfit.oracle.matching_marginals import best_edges, inner_point
 
 __all__ = ["ExactMatchings", "MatchingBlock", "MatchingExample", "MatchingHinge", "MatchingProblem"]
@@ -73,17 +72,13 @@ class MatchingBlock:
         return best_edges(self._example.polytope, slopes)
 
     def marginals(self, potentials: FloatArray) -> FloatArray | None:
-        polytope = self._example.polytope
-        if polytope.kind == "general":  # messages do not know about odd sets of nodes
+        given = self._example
+        if given.weight == 0.0:  # nothing to be gained here, and weights of edges are lost
             return None
-        weights = potentials[: polytope.n_edges] / self._example.weight
-        if polytope.capacities is not None:
-            prices = capacity_messages(polytope, weights, init=self._last)
-            self._last = None if prices.point is None else prices.state
-            return prices.point
-        found = matching_messages(polytope, weights, self._rho, init=self._last)
-        self._last = found.state if found.converged else None
-        return found.point if found.converged else None
+        weights = potentials[: given.polytope.n_edges] / given.weight
+        found = matching_point(given.polytope, weights, self._rho, init=self._last)
+        self._last = found.state
+        return found.point
 
 
 class MatchingProblem(Problem):

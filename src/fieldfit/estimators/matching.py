@@ -61,8 +61,9 @@ class MatchingCRF(FieldEstimator):
     Parameters
     ----------
     objective
-        ``"mle-struct"`` (default), ``"likelihood"`` (exact, up to about 20 on a side),
-        ``"max-margin"``, ``"perceptron"``, or an object.
+        ``"mle-struct"`` (default; with ``points="marginals"`` on bipartite graphs, see
+        `MLEStruct`), ``"likelihood"`` (exact, up to about 20 on a side), ``"max-margin"``,
+        ``"perceptron"``, or an object.
     kind
         ``"bipartite"``: rows are matched with columns.  ``"general"``: nodes with nodes; needs the
         extra ``matching``.
@@ -87,7 +88,7 @@ class MatchingCRF(FieldEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20, 5, 5, 2))
     >>> Y = [ff.Assignment().match(x @ [2.0, -1.0]).partners for x in X]
-    >>> crf = ff.MatchingCRF(ff.MLEStruct(ff.Bethe(), points="marginals"), l2=1.0).fit(X, Y)
+    >>> crf = ff.MatchingCRF(l2=1.0).fit(X, Y)
     >>> crf.score(X, Y) > 0.9, crf.predict_marginals(X)[0].sum(axis=1).round(6).tolist()
     (True, [1.0, 1.0, 1.0, 1.0, 1.0])
     """
@@ -298,9 +299,9 @@ class MatchingCRF(FieldEstimator):
 
     def _objective(self) -> Objective:
         if self.objective == "mle-struct":
-            # prices converge quickly, and vertices of a b-matching are too many
+            # an inner point needs many vertices; messages find it at once on bipartite graphs
             points: Literal["vertices", "marginals"] = (
-                "vertices" if self.capacity is None else "marginals"
+                "marginals" if self.kind == "bipartite" else "vertices"
             )
             return MLEStruct(tol=self.tol, points=points)
         return super()._objective()

@@ -19,11 +19,9 @@ from fieldfit.core.matching_graphs import checked_weights
 from fieldfit.core.matching_polytope import Capacities, Kind, MatchingPolytope, require_rho
 from fieldfit.core.result import Bound
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference.capacity_messages import capacity_messages
-from fieldfit.inference.matching_messages import matching_messages
-from fieldfit.oracle._relaxation import Point
+from fieldfit.inference.matching_point import matching_point
+from fieldfit.oracle._ascent import Point, ascend, covering_point
 from fieldfit.oracle.assignment import Assignment
-from fieldfit.oracle.frank_wolfe import MAX_MOVES, PATIENCE
 from fieldfit.oracle.perfect_matching import PerfectMatching
 
 __all__ = [
@@ -105,20 +103,12 @@ def matching_marginals(
     nothing = np.zeros(0)
     coefficients = polytope.coefficients(rho)
     hull = HullPoint(start, nothing, float(potentials @ start), coefficients, nothing)
-    if (soft := _by_messages(polytope, edge_weights, rho)) is not None:
+    # where messages find the answer, searches have nothing left to do but to certify
+    soft = matching_point(polytope, edge_weights, rho).point
+    if soft is not None:
         place = hull.add(soft, nothing, float(potentials @ soft))
         hull.move_shares(nothing, 0.0, 1, place)
-    gap, value, n_iter, converged = np.inf, -np.inf, 0, False
-    while n_iter < max_iter and not converged:
-        slopes = hull.slopes(potentials)
-        point = best_edges(polytope, slopes)
-        n_iter += 1
-        value = hull.linear + hull.entropy()
-        gap = max(point.upper_bound - float(slopes @ hull.x), 0.0)
-        converged = gap <= tol * max(1.0, abs(value))
-        if not converged:
-            place = hull.add(point.values, nothing, float(potentials @ point.values))
-            hull.move_shares(nothing, PATIENCE * gap, MAX_MOVES, place)
+    end = ascend(hull, potentials, lambda slopes: best_edges(polytope, slopes), tol, max_iter)
     bound: Bound = None
     if rho <= 0.5:
         bound = "upper"
@@ -126,22 +116,12 @@ def matching_marginals(
         bound = "lower"
     return MatchingMarginals(
         marginals=polytope.matrix(hull.x[: polytope.n_edges]),
-        log_partition=value + gap if bound == "upper" else value,
+        log_partition=end.value + end.gap if bound == "upper" else end.value,
         bound=bound,
-        gap=gap,
-        converged=converged,
-        n_iter=n_iter,
+        gap=end.gap,
+        converged=end.converged,
+        n_iter=end.n_iter,
     )
-
-
-def _by_messages(polytope: MatchingPolytope, weights: FloatArray, rho: float) -> FloatArray | None:
-    """The answer, where messages find it: searches then have nothing left to do but to certify."""
-    if polytope.capacities is not None:
-        return capacity_messages(polytope, weights).point
-    if polytope.kind == "general":  # messages do not know about odd sets of nodes
-        return None
-    found = matching_messages(polytope, weights, rho)
-    return found.point if found.converged else None
 
 
 def matching_oracle(polytope: MatchingPolytope) -> Assignment | PerfectMatching:
@@ -167,11 +147,5 @@ def inner_point(polytope: MatchingPolytope) -> FloatArray:
     """
     if polytope.is_complete and polytope.n_edges and polytope.capacities is None:
         return polytope.uniform_point()
-    total = np.zeros(2 * polytope.n_edges + len(polytope.alone))
-    n_points = 0
-    while True:
-        point = best_edges(polytope, np.where(total > 0.0, 0.0, 1.0)).values
-        if n_points and not np.any((point > 0.0) & (total == 0.0)):
-            return total / n_points
-        total += point
-        n_points += 1
+    everything = np.ones(2 * polytope.n_edges + len(polytope.alone), dtype=np.bool_)
+    return covering_point(lambda slopes: best_edges(polytope, slopes), everything)
