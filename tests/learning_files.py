@@ -97,6 +97,35 @@ def write_alignment(path, n=40, seed=0, letters="-ACD"):
     return str(path)
 
 
+def matchings(seed=0, n=12, size=4):
+    """Rows with columns by the first of three features, most of the time."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, size, size, 3)).round(3)
+    Y = np.array([rng.permutation(size) for _ in range(n)])
+    for example, partners in enumerate(Y):
+        X[example, np.arange(size), partners, 0] += 1.5
+    return X, Y
+
+
+def write_matchings(path):
+    X, Y = matchings()
+    np.savez(path, features=X, partners=Y)
+    return str(path)
+
+
+def write_rooms(path, with_labels=True):
+    """The same as a table of edges."""
+    X, Y = matchings()
+    lines = ["example,row,column,first,second,third" + ",matched" * with_labels + "\n"]
+    for example, (x, partners) in enumerate(zip(X, Y, strict=True)):
+        for i, j in np.ndindex(x.shape[:2]):
+            values = [example, f"r{i}", f"c{j}", *(f"{value:.17g}" for value in x[i, j])]
+            values += [int(partners[i] == j)] * with_labels
+            lines.append(",".join(map(str, values)) + "\n")
+    path.write_text("".join(lines))
+    return str(path)
+
+
 WRITERS = {
     "chain": (write_columns, "train.txt"),
     "skip-chain": (write_columns, "train.txt"),
@@ -104,6 +133,7 @@ WRITERS = {
     "graph": (write_graphs, "train.jsonl"),
     "ising": (write_table, "train.csv"),
     "potts": (write_alignment, "train.fasta"),
+    "matching": (write_matchings, "train.npz"),
 }
 
 

@@ -20,6 +20,7 @@ from fieldfit.objective.camel import Camel
 from fieldfit.objective.contrastive import ContrastiveFreeEnergy
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
+from fieldfit.objective.mle_struct import MLEStruct
 from fieldfit.objective.moment_matching import MomentMatching
 from fieldfit.objective.perceptron import Perceptron
 from fieldfit.objective.piecewise import Piecewise
@@ -111,6 +112,7 @@ OBJECTIVES = (
         below=True,
         unique=False,
     ),
+    Entry("mle-struct", MLEStruct(), everywhere=False, above=True),
     Entry("moment matching", MomentMatching(), everywhere=False, above=True),
     _hinge("perceptron", Perceptron(ff.ExactMap()), 0.0),
     _hinge("max-margin", MaxMargin(ff.ExactMap()), 1.0),

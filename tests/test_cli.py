@@ -196,6 +196,62 @@ def test_json_of_a_labelling(model, tmp_path, capsys):
     assert_array_equal(read_answer(out).labels, fields["labels"])
 
 
+@pytest.fixture
+def spins(tmp_path):
+    """A planar loop without field whose pairs would rather agree."""
+    graph = FactorGraph.from_edges(4, [(0, 1), (1, 2), (2, 3), (3, 0)], 2)
+    potentials = Potentials(graph, factors=[k * np.eye(2) for k in (1.0, 0.5, 2.0, 0.3)])
+    path = tmp_path / "spins.uai"
+    write_uai(path, graph, potentials)
+    return SimpleNamespace(graph=graph, potentials=potentials, path=path, name=str(path))
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["auto", "map", "exact", "integer", "max-product", "trw", "max-flow", "roof-duality", "lp"],
+)
+def test_searches_by_name(method, spins, capsys):
+    assert main(["infer", spins.name, "--task", "MAP", "--method", method, "--json"]) == 0
+    fields = strict_json(capsys.readouterr().out)
+    assert_allclose(fields["score"], enumerate_model(spins)[1].max(), rtol=0, atol=1e-9)
+    if method in ("auto", "map"):
+        assert fields["status"].startswith("MaxFlow, because")
+
+
+def test_search_on_a_planar_graph(spins, capsys):
+    pytest.importorskip("rustworkx")
+    pytest.importorskip("networkx")
+    assert main(["infer", spins.name, "--task", "MAP", "--method", "planar", "--json"]) == 0
+    fields = strict_json(capsys.readouterr().out)
+    assert_allclose(fields["score"], 3.8, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["max-flow", "assignment", "planar"])
+def test_searches_that_do_not_fit_say_why(method, model, capsys):
+    if method == "planar":
+        pytest.importorskip("rustworkx")
+    assert main(["infer", model.name, "--task", "MAP", "--method", method, "--quiet"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert main(["infer", model.name, "--task", "MAP", "--method", "lp", "--tol", "1"]) == 2
+    assert "tol must be left out for method 'lp'" in capsys.readouterr().err
+
+
+def test_marginals_by_search(spins, capsys):
+    command = ["infer", spins.name, "--method", "frank-wolfe", "--json"]
+    assert main([*command, "--tol", "1e-6"]) == 0
+    fields = strict_json(capsys.readouterr().out)
+    assert fields["bound"] == "upper"
+    assert fields["converged"] is True
+    assert fields["log10_partition"] >= exact_log10(spins)
+    assert_allclose(fields["marginals"], 0.5, rtol=0, atol=1e-3)
+    assert main([*command, "--damping", "0.5"]) == 2
+    assert "damping must be left out for method 'frank-wolfe'" in capsys.readouterr().err
+    assert main([*command, "--task", "MAP"]) == 2
+    assert "--method with --task MAP" in capsys.readouterr().err
+
+
 # -- stand-ins: what the command makes of a result ----------------------------------------
 
 
@@ -403,7 +459,8 @@ def test_methods_in_the_help_are_those_of_the_library():
     from fieldfit.inference.auto import INFERENCE_METHODS
     from fieldfit.oracle.auto import MAP_METHODS
 
-    assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *MAP_METHODS}
+    by_search = infer_command.MARGINALS_BY_SEARCH
+    assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *by_search, *MAP_METHODS}
 
 
 def test_in_a_process_of_its_own(model):

@@ -21,12 +21,15 @@ from learning_files import (
     WRITERS,
     graphs,
     images,
+    matchings,
     samples,
     write_alignment,
     write_archive,
     write_columns,
     write_crfsuite,
     write_graphs,
+    write_matchings,
+    write_rooms,
     write_table,
     write_training,
 )
@@ -42,6 +45,7 @@ from fieldfit.estimators.chain import ChainCRF
 from fieldfit.estimators.graph import GraphCRF
 from fieldfit.estimators.grid import GridCRF
 from fieldfit.estimators.ising import IsingModel
+from fieldfit.estimators.matching import MatchingCRF
 from fieldfit.estimators.potts import PottsModel
 from fieldfit.io.crfsuite import read_crfsuite
 from fieldfit.io.samples import read_fasta
@@ -50,6 +54,7 @@ from fieldfit.learner.problem import TemplateProblem
 from fieldfit.objective.auto import OBJECTIVES
 
 NAMES = [kind.name for kind in KINDS]
+EDGES = "example,row,column,matched,f\n"
 
 
 def fit(kind, train, model, *options):
@@ -138,6 +143,76 @@ def test_potts_with_contacts(tmp_path, capsys):
     assert str(contacts) in capsys.readouterr().out
 
 
+def test_matchings_as_the_estimator_learns_them(tmp_path, capsys):
+    X, Y = matchings()
+    expected = MatchingCRF(l2=0.5).fit(X, Y)
+    archive = write_matchings(tmp_path / "t.npz")
+    table = write_rooms(tmp_path / "t.csv")
+    ragged = tmp_path / "ragged.npz"
+    np.savez(
+        ragged,
+        features=X.reshape(-1, X.shape[-1]),
+        shapes=[x.shape[:2] for x in X],
+        partners=Y.reshape(-1),
+    )
+    for train in (archive, table, str(ragged)):
+        assert fit("matching", train, tmp_path / "m.ff", "--l2", 0.5) == 0
+        assert_array_equal(load(tmp_path / "m.ff").weights_, expected.weights_)
+    assert "12 matchings, 192 edges" in capsys.readouterr().out
+
+
+def test_several_partners_from_files(tmp_path, capsys):
+    X, Y = matchings()
+    matched = np.eye(4, dtype=int)[Y] | np.eye(4, dtype=int)[(Y + 1) % 4]
+    np.savez(tmp_path / "t.npz", features=X, matched=matched)
+    train = str(tmp_path / "t.npz")
+    assert fit("matching", train, tmp_path / "m.ff", "--capacity", 2) == 0
+    expected = MatchingCRF(capacity=2).fit(X, matched)
+    assert_array_equal(load(tmp_path / "m.ff").weights_, expected.weights_)
+    assert fit("matching", train, tmp_path / "m.ff", "--quiet") == 2
+    assert "at most one partner, got 2; for several see --capacity" in capsys.readouterr().err
+
+
+def test_rooms_of_a_general_graph(tmp_path, capsys):
+    pytest.importorskip("rustworkx")
+    rng = np.random.default_rng(0)
+    lines, X, Y = [EDGES.replace("f", "near")], [], []
+    for example in range(6):
+        x = rng.normal(size=(4, 4)).round(3)
+        x = np.triu(x, 1) + np.triu(x, 1).T
+        partners = np.array([[1, 0, 3, 2], [2, 3, 0, 1]][example % 2])
+        for i in range(4):
+            for j in range(i + 1, 4):
+                lines.append(f"{example},n{i},n{j},{int(partners[i] == j)},{x[i, j]}\n")
+        X.append(x[..., None])
+        Y.append(partners)
+    (tmp_path / "t.csv").write_text("".join(lines))
+    options = ["--graph", "general", "--rho", 0.5]
+    assert fit("matching", str(tmp_path / "t.csv"), tmp_path / "m.ff", *options) == 0
+    expected = MatchingCRF(kind="general", rho=0.5).fit(X, Y)
+    assert_array_equal(load(tmp_path / "m.ff").weights_, expected.weights_)
+    assert "36 edges" in capsys.readouterr().out
+
+
+def test_bad_archives_of_matchings(tmp_path, capsys):
+    X, Y = matchings()
+    cases = {
+        "expected the array 'features'": {"x": X},
+        "(examples, rows, columns, features)": {"features": X[0], "partners": Y},
+        "'partners' or 'matched'": {"features": X},
+        "'partners' with an integer for each of 48 rows": {"features": X, "partners": Y[:, :3]},
+        "example 0: expected the partner of row 0 below 4": {"features": X, "partners": Y + 4},
+        "(192, features)": {"features": X[:2].reshape(-1, 3), "shapes": [[4, 4]] * 12},
+        "two integers for each example": {"features": X.reshape(-1, 3), "shapes": [4, 4]},
+        "0 or 1 for each edge": {"features": X, "matched": Y},
+        "expected numbers": {"features": X.astype(str), "partners": Y},
+    }
+    for message, arrays in cases.items():
+        np.savez(tmp_path / "t.npz", **arrays)
+        assert fit("matching", str(tmp_path / "t.npz"), tmp_path / "m.ff", "--quiet") == 2
+        assert_one_error_line(capsys.readouterr(), "t.npz", message)
+
+
 def test_letters_that_do_not_occur_are_labels_too(tmp_path, capsys):
     train = write_alignment(tmp_path / "t.fasta", letters="-AC")
     assert fit("potts", train, tmp_path / "m.ff", "--max-iter", 5, "--quiet") == 0
@@ -222,6 +297,7 @@ def test_pictures(tmp_path, capsys):
         }),
         ("ising", "--l1 0.5 --l2 0 --tol 0.001", {"l1": 0.5, "l2": 0.0, "tol": 0.001}),
         ("potts", "--identity 0.7 --l2 3", {"identity": 0.7, "l2": 3.0, "n_labels": 21}),
+        ("matching", "--not-perfect --rho 0.5", {"perfect": False, "rho": 0.5}),
     ],
 )  # fmt: skip
 def test_options_reach_the_estimator(kind, options, expected, tmp_path, capsys):
@@ -238,7 +314,7 @@ def test_defaults_in_the_help_are_those_of_the_estimator(kind):
     signature = inspect.signature(estimator).parameters
     for name, value in kind.defaults.items():
         assert signature[name].default == value, name
-    assert kind.name == estimator.kind
+    assert kind.estimator == estimator.__name__
 
 
 def test_lists_in_the_help_are_those_of_the_library():
@@ -454,7 +530,11 @@ def test_a_failure_leaves_the_old_model(tmp_path, capsys):
     ("arguments", "parts"),
     [
         ("", ["KIND"]),
-        ("matching --train x --model m", ["matching", "chain", "potts"]),
+        ("magic --train x --model m", ["magic", "chain", "matching"]),
+        ("matching --train x --model m --capacity 0", ["--capacity", "at least 1", "'0'"]),
+        ("matching --train x --model m --capacity 1,2,3", ["--capacity", "'1,2,3'"]),
+        ("matching --train x --model m --rho 1.5", ["--rho", "between 0 and 1", "'1.5'"]),
+        ("matching --train x --model m --graph tripartite", ["--graph", "tripartite"]),
         ("chain --model m", ["--train"]),
         ("chain --train x", ["--model"]),
         ("chain --train x --model m --objective magic", ["--objective", "magic", "likelihood"]),
@@ -525,6 +605,15 @@ def test_empty_and_broken_files(kind, content, tmp_path, capsys):
         ("potts", ">a\nAC\n>b\nACD\n", ["line 3", "2 letters", "found 3"]),
         ("potts", ">a\nAC\n>b\nA*\n", ["line 3", "'*'"]),
         ("potts", "a,b\n0,1\n0.5,1\n", ["sample 2, column 'a'", "got 0.5"]),
+        ("matching", "example,row,column\n0,a,x\n", ["line 1", "without 'matched'"]),
+        ("matching", "example,row,column,matched\n0,a,x,1\n", ["line 1", "features"]),
+        ("matching", EDGES + "0,a,x,1\n", ["line 2", "expected 5 values", "found 4"]),
+        ("matching", EDGES + "0,a,x,1,blue\n", ["line 2", "'f'", "'blue'"]),
+        ("matching", EDGES + "0,a,x,2,1\n", ["line 2", "0 or 1", "'2'"]),
+        ("matching", EDGES + "0,a,x,1,1\n0,a,x,1,1\n", ["line 3", "'a' and 'x' again"]),
+        ("matching", EDGES + "0,a,x,1,1\n0,a,y,1,1\n", ["line 2", "--capacity"]),
+        ("matching", EDGES + "7,a,x,1,1\n7,b,x,1,1\n", ["example '7' from line 2", "twice"]),
+        ("matching", EDGES + "7,a,x,0,1\n", ["example '7' from line 2", "everybody a partner"]),
     ],
 )  # fmt: skip
 def test_bad_lines_are_named(kind, text, parts, tmp_path, capsys):

@@ -14,6 +14,7 @@ from learning_files import (
     SENTENCES,
     graphs,
     images,
+    matchings,
     rows_of,
     samples,
     write_alignment,
@@ -21,6 +22,7 @@ from learning_files import (
     write_columns,
     write_crfsuite,
     write_graphs,
+    write_rooms,
     write_table,
     write_training,
 )
@@ -63,7 +65,8 @@ def learn(tmp_path, capsys):
     def run(kind, *options, train=None):
         train = write_training(kind, tmp_path) if train is None else train
         model = str(tmp_path / "model.ff")
-        assert main(["fit", kind, "--train", train, "--model", model, "--quiet", *options]) == 0
+        command = ["fit", kind, "--train", str(train), "--model", model, "--quiet"]
+        assert main([*command, *options]) == 0
         capsys.readouterr()
         return model, train
 
@@ -445,6 +448,76 @@ def test_models_of_programs_take_tables(tmp_path, capsys):
     assert_one_error_line(capsys.readouterr(), "t.csv, sample 1", "2 columns", "got 3")
     test = write_table(tmp_path / "t.csv", samples()[:, :2], names="a,b")
     assert len(run_json(capsys, "predict", "--model", tmp_path / "m.ff", test)["lower"]) == 60
+
+
+# -- matchings ----------------------------------------------------------------------------
+
+
+def test_predicted_matchings(learn, tmp_path, capsys):
+    model, _ = learn("matching", train=write_rooms(tmp_path / "t.csv"))
+    X, _ = matchings()
+    crf = load(model)
+    test = write_rooms(tmp_path / "test.csv", with_labels=False)
+    assert main(["predict", "--model", model, test, "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "example,row,column"
+    expected = [
+        f"{example},r{i},c{j}"
+        for example, partners in enumerate(crf.predict(X))
+        for i, j in enumerate(partners)
+    ]
+    assert lines[1:] == expected
+    fields = run_json(capsys, "predict", "--model", model, test, "--marginals")
+    assert_allclose(fields["marginals"], crf.predict_marginals(X), rtol=1e-12)
+    assert fields["matched"][0] == [[i, int(j)] for i, j in enumerate(crf.predict(X)[0])]
+    out = tmp_path / "out.csv"
+    command = ["predict", "--model", model, test, "--marginals", "--out", str(out)]
+    assert main(command) == 0
+    header, first, *_ = out.read_text().splitlines()
+    assert header == "example,row,column,matched,probability"
+    assert float(first.split(",")[-1]) == pytest.approx(fields["marginals"][0][0][0], rel=1e-5)
+
+
+def test_score_of_matchings(learn, tmp_path, capsys):
+    model, train = learn("matching")
+    X, Y = matchings()
+    crf = load(model)
+    fields = run_json(capsys, "score", "--model", model, train)
+    assert fields["accuracy"] == fields["precision"] == fields["recall"] == crf.score(X, Y)
+    assert fields["exact"] is True
+    assert_allclose(fields["log_likelihood_lower"], crf.log_likelihood(X, Y).mean(), rtol=1e-12)
+    assert main(["score", "--model", model, train]) == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_score_of_matchings_with_several_partners(learn, tmp_path, capsys):
+    X, Y = matchings()
+    matched = np.eye(4, dtype=int)[Y]
+    np.savez(tmp_path / "t.npz", features=X, matched=matched)
+    model, train = learn("matching", "--capacity", "2", "--not-perfect", train=tmp_path / "t.npz")
+    fields = run_json(capsys, "score", "--model", model, train)
+    crf = load(model)
+    assert fields["accuracy"] == crf.score(X, matched)
+    assert fields["exact"] is False
+    assert fields["log_likelihood_lower"] <= fields["log_likelihood_upper"] == 0.0
+    found = sum(int(one.sum()) for one in crf.predict(X))
+    assert fields["n_predicted"] == found
+    assert main(["score", "--model", model, str(train)]) == 0
+    assert "between" in capsys.readouterr().out
+
+
+def test_features_of_matchings_go_by_name(learn, tmp_path, capsys):
+    model, train = learn("matching", train=write_rooms(tmp_path / "t.csv"))
+    rows = [line.split(",") for line in (tmp_path / "t.csv").read_text().splitlines()]
+    turned = tmp_path / "turned.csv"
+    turned.write_text("".join(",".join(row[::-1]) + "\n" for row in rows))
+    first, second = (run_json(capsys, "score", "--model", model, f) for f in (train, turned))
+    assert first["accuracy"] == second["accuracy"]
+    assert run_json(capsys, "inspect", model)["strongest"]["strongest weights"][0]["of"] == "first"
+    other = tmp_path / "other.csv"
+    other.write_text("example,row,column,matched,fourth\n0,a,b,1,1\n")
+    assert main(["score", "--model", model, str(other)]) == 2
+    assert_one_error_line(capsys.readouterr(), "other.csv", "first, second, third", "fourth")
 
 
 # -- inspect ------------------------------------------------------------------------------

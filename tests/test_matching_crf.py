@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
+from fieldfit.core.hull import HullPoint
 from fieldfit.core.matching_polytope import MatchingPolytope
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, ZeroWeightError
+from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle.matching_marginals import inner_point, matching_marginals
+from fieldfit.oracle._ascent import ascend
+from fieldfit.oracle.matching_marginals import best_edges, inner_point, matching_marginals
 
 N_CASES = 500
 
@@ -154,6 +157,51 @@ def test_the_optimum_is_that_of_the_double_loop(kind, perfect, rho):
     row = crf.trace_[-1]
     assert row["objective"] <= value + 1e-6
     assert value <= row["objective"] + row["gap"] + 1e-6
+
+
+@pytest.mark.parametrize("perfect", [True, False])
+@pytest.mark.parametrize("rho", [0.5, 1.0])
+def test_messages_find_the_point_of_the_searches(rho, perfect):
+    """A second solver: opinions of nodes against vertices alone."""
+    rng = np.random.default_rng(12)
+    for n, m in ((3, 3), (4, 4), (3, 5)):
+        polytope = MatchingPolytope(np.ones((n, m), dtype=bool), "bipartite", perfect)
+        weights = rng.normal(size=polytope.n_edges)
+        found = matching_messages(polytope, weights, rho)
+        assert found.converged
+        np.testing.assert_allclose(
+            polytope.point(found.point[: n * m]), found.point, rtol=0, atol=1e-9
+        )
+        potentials = np.concatenate([weights, np.zeros(n * m + len(polytope.alone))])
+        nothing = np.zeros(0)
+        start = inner_point(polytope)
+        hull = HullPoint(
+            start, nothing, float(potentials @ start), polytope.coefficients(rho), nothing
+        )
+        end = ascend(hull, potentials, lambda s, p=polytope: best_edges(p, s), 1e-8, 20_000)
+        assert end.converged
+        np.testing.assert_allclose(hull.x, found.point, rtol=0, atol=2e-4)
+
+
+def test_opinions_that_run_away_are_no_point():
+    """Bethe's maximum on two by two is at a vertex, where odds are infinite."""
+    polytope = MatchingPolytope(np.ones((2, 2), dtype=bool))
+    found = matching_messages(polytope, np.array([9.0, 0.0, 0.0, 9.0]), 1.0)
+    assert not found.converged or np.isfinite(found.point).all()
+    best = matching_marginals([[9.0, 0.0], [0.0, 9.0]])
+    np.testing.assert_allclose(best.marginals, np.eye(2), atol=1e-6)
+    np.testing.assert_allclose(best.log_partition, 18.0, atol=1e-5)
+
+
+def test_the_default_converges():
+    X, Y = examples(5, 5, 20, 13)
+    crf = ff.MatchingCRF(l2=1.0).fit(X, Y)
+    vertices = ff.MatchingCRF(MLEStruct(ff.Bethe(), tol=1e-6), l2=1.0, max_iter=3000).fit(X, Y)
+    assert crf.converged_
+    np.testing.assert_allclose(crf.weights_, vertices.weights_, rtol=0, atol=0.02)
+    weighted = ff.MatchingCRF(l2=1.0).fit(X, Y, sample_weight=[0.0] + 19 * [1.0])
+    without = ff.MatchingCRF(l2=1.0).fit(X[1:], Y[1:])
+    np.testing.assert_allclose(weighted.weights_, without.weights_, rtol=0, atol=0.02)
 
 
 def test_exact_learning_and_its_brackets():

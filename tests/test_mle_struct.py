@@ -61,6 +61,35 @@ def test_plain_frank_wolfe_comes_near(step, mode):
         assert np.all(np.diff(values) >= -1e-9)
 
 
+@pytest.mark.parametrize("mode", ["block", "batch"])
+def test_marginals_as_points(mode):
+    """Messages instead of vertices: the same optimum, and MAP searches still certify every row."""
+    X, Y = grids(5, (3, 3), 11)
+    expected = double_loop(ff.GridCRF, X, Y, 5.0)
+    objective = MLEStruct(tol=1e-6, mode=mode, points="marginals")
+    found = ff.GridCRF(objective, l2=5.0, max_iter=500).fit(X, Y)
+    assert found.converged_, found.status_
+    # this gap is nearly sharp, so it ends earlier; the penalty alone curves the objective by l2
+    distance = np.linalg.norm(found.weights_ - expected.weights_)
+    assert distance <= np.sqrt(2.0 * found.trace_[-1]["gap"] / 5.0)
+    assert relative(found.weights_, expected.weights_) < 1e-3
+    optimum = expected.trace_[-1]["objective"]
+    for row in found.trace_:
+        assert row["objective"] <= optimum * (1.0 + 1e-9)
+        assert row["gap"] >= optimum * (1.0 - 1e-9) - row["objective"]
+
+
+@pytest.mark.parametrize("points", ["vertices", "marginals"])
+def test_examples_without_weight(points):
+    X, Y = grids(3, (2, 3), 12)
+    objective = MLEStruct(tol=1e-8, points=points)
+    with_weight = ff.GridCRF(objective, l2=3.0, max_iter=2000)
+    with_weight.fit(X, Y, sample_weight=[1.0, 0.0, 1.0])
+    without = ff.GridCRF(objective, l2=3.0, max_iter=2000).fit(X[::2], Y[::2])
+    allowed = sum(np.sqrt(2.0 * one.trace_[-1]["gap"] / 3.0) for one in (with_weight, without))
+    assert np.linalg.norm(with_weight.weights_ - without.weights_) <= allowed < 1e-3
+
+
 def test_chains_of_three_labels_are_exact():
     """On a tree with Bethe's entropy this is maximum likelihood."""
     rng = np.random.default_rng(3)
@@ -162,6 +191,7 @@ def test_bad_options():
         ({"mode": "all"}, "mode must be one of"),
         ({"directions": "away"}, "directions must be one of"),
         ({"step": "fixed"}, "step must be 'line-search' for pairwise directions"),
+        ({"points": "edges"}, "points must be one of"),
         ({"oracle": 3}, "oracle must be None"),
         ({"tol": 0.0}, "tol must be positive"),
     ):

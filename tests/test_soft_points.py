@@ -7,9 +7,9 @@ import pytest
 
 import fieldfit as ff
 from fieldfit.core.matching_polytope import MatchingPolytope
-from fieldfit.estimators._matching_problems import balanced
 from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.inference.matching_newton import newton_marginals, statistics_curvature
+from fieldfit.inference.matching_point import balanced
 from fieldfit.oracle.matching_marginals import matching_marginals
 
 

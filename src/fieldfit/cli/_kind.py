@@ -35,8 +35,8 @@ __all__ = [
 #: ``--help`` imports nothing; a test compares the lists.
 CONDITIONAL_OBJECTIVES = (
     "likelihood", "bethe", "trw", "convex", "mean-field", "pseudolikelihood", "piecewise",
-    "camel0", "camel", "camel-empirical", "cd", "cf-bethe", "cf-mean-field", "perceptron",
-    "max-margin",
+    "camel0", "camel", "camel-empirical", "cd", "cf-bethe", "cf-mean-field", "mle-struct",
+    "perceptron", "max-margin",
 )  # fmt: skip
 
 

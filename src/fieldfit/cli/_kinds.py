@@ -6,6 +6,7 @@ from typing import Any
 
 from fieldfit.cli._kind import Kind
 from fieldfit.cli._kind_fields import GraphKind, GridKind
+from fieldfit.cli._kind_matchings import MatchingKind
 from fieldfit.cli._kind_samples import IsingKind, PottsKind
 from fieldfit.cli._kind_sequences import ChainKind, SkipChainKind
 
@@ -19,6 +20,7 @@ KINDS: tuple[Kind, ...] = (
     GraphKind(),
     IsingKind(),
     PottsKind(),
+    MatchingKind(),
 )
 
 

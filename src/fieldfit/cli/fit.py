@@ -95,7 +95,9 @@ def _add_kind(kinds: argparse._SubParsersAction[Any], kind: Kind) -> None:
         help=f"tolerance of the learner (default: {defaults['tol']:g})",
     )
     learning.add_argument(
-        "--learner", choices=LEARNERS, help="default: lbfgs if the objective is smooth, else adam"
+        "--learner",
+        choices=LEARNERS,
+        help="default: lbfgs if the objective is smooth, else adam; mle-struct has its own",
     )
     learning.add_argument(
         "--n-jobs",

@@ -25,8 +25,11 @@ __all__ = ["add_parser", "run"]
 #: needs no import of them; a test compares the lists.
 METHODS = (
     "auto", "exact", "bp", "belief-optimization", "double-loop", "kikuchi", "trw", "convex",
-    "mean-field", "gibbs", "max-product", "brute-force",
+    "mean-field", "frank-wolfe", "gibbs", "brute-force", "map", "max-product", "max-flow",
+    "roof-duality", "assignment", "perfect-matching", "planar", "lp", "integer",
 )  # fmt: skip
+#: Methods for marginals that search for labellings; those who know about both are here.
+MARGINALS_BY_SEARCH = ("frank-wolfe",)
 SCHEDULES = ("flooding", "sequential", "tree", "residual")
 
 DESCRIPTION = """\
@@ -43,6 +46,8 @@ examples:
   fieldfit infer model.uai
   fieldfit infer model.uai --task PR --evidence model.uai.evid --out model.uai.PR
   fieldfit infer model.uai --method trw --task PR          an upper bound on log10 Z
+  fieldfit infer model.uai --method frank-wolfe --task PR  the same, with a certified gap
+  fieldfit infer model.uai --method max-flow --task MAP    a minimum cut, or why there is none
   fieldfit infer model.fg --method bp --schedule residual --damping 0.2 --json
   zcat model.uai.gz | fieldfit infer - --task MAP
 """
@@ -71,7 +76,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--method",
         choices=METHODS,
         default="auto",
-        help="auto (default) is exact within --max-memory, otherwise the best approximation",
+        help="auto (default) is exact within --max-memory, otherwise the best approximation; "
+        f"one of {', '.join(METHODS)}; see docs/map.md for those of MAP",
+        metavar="NAME",
     )
     parser.add_argument("--schedule", choices=SCHEDULES, help="order of message updates")
     parser.add_argument(
@@ -169,7 +176,9 @@ def _check_method(args: argparse.Namespace) -> None:
     from fieldfit.inference.auto import INFERENCE_METHODS
     from fieldfit.oracle.auto import MAP_METHODS
 
-    allowed = MAP_METHODS if args.task == "MAP" else INFERENCE_METHODS
+    allowed: tuple[str, ...] = (*INFERENCE_METHODS, *MARGINALS_BY_SEARCH)
+    if args.task == "MAP":
+        allowed = MAP_METHODS
     if args.method not in allowed:
         raise InvalidInputError(
             f"--method with --task {args.task} must be one of {', '.join(allowed)}, "
@@ -189,6 +198,8 @@ def _infer(
 ) -> InferenceResult:
     from fieldfit.inference.auto import infer
 
+    if args.method in MARGINALS_BY_SEARCH:
+        return _search_marginals(args, graph, potentials, observed)
     with reporter.progress(args.method, args.max_iter) as progress:
         return infer(
             graph,
@@ -203,6 +214,22 @@ def _infer(
             random_state=args.seed,
             progress=progress,
         )
+
+
+def _search_marginals(
+    args: argparse.Namespace, graph: FactorGraph, potentials: Potentials, observed: dict[int, int]
+) -> InferenceResult:
+    """Here, because inference knows nothing of the searches that this method needs."""
+    from dataclasses import replace
+
+    from fieldfit.inference.auto import refuse_unused
+    from fieldfit.oracle.frank_wolfe import FrankWolfe
+
+    used = frozenset({"tol", "max_iter"})
+    refuse_unused(args.method, used, schedule=args.schedule, damping=args.damping)
+    given = {"tol": args.tol, "max_iter": args.max_iter}
+    options = {name: value for name, value in given.items() if value is not None}
+    return replace(FrankWolfe(), **options).run(graph, potentials, observed)
 
 
 def _decode(

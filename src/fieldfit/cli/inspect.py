@@ -25,6 +25,7 @@ Show what a model is, how it was learned and whether that converged, and its str
   grid, graph   what each weight belongs to
   ising         couplings and thresholds, with standard errors
   potts         pairs of variables by their corrected coupling strength
+  matching      weights of the features of pairs
 """
 
 EXAMPLES = """\

@@ -20,10 +20,12 @@ Predict with a model that fieldfit fit has written.  What comes out depends on t
   grid          --out F.npz with the array y, or --out DIR with a PNG file for each image
   graph         one JSON object with the labels of a graph on each line
   ising, potts  the log-likelihood of each sample, or bounds on it (equal if it is exact)
+  matching      a CSV table of the pairs that are matched: example, row, column
 With --marginals:
   chain         behind the label, tab-separated, the probability of each one: label:probability
   grid, graph   also the array, or the list, of marginals
   ising, potts  one line for each missing value: sample, column, value:probability, ...
+  matching      all pairs, whether they are matched, and the probability
 """
 
 EXAMPLES = """\
@@ -32,6 +34,7 @@ examples:
   fieldfit predict --model scenes.ff test.npz --out predicted.npz
   fieldfit predict --model scenes.ff photos --out predicted
   fieldfit predict --model network.ff answers.csv --marginals
+  fieldfit predict --model rooms.ff applicants.csv --out rooms.csv
 """
 
 

@@ -17,6 +17,7 @@ Compare the predictions of a model that fieldfit fit has written with given labe
   chain         accuracy, a table of labels and, for BIO labels, precision, recall and F1 of chunks
   grid, graph   accuracy, mean intersection over union, a table of labels
   ising, potts  mean log pseudo-likelihood, and the mean log-likelihood or bounds on it
+  matching      accuracy (share of right partners), precision and recall of pairs, log-likelihood
 """
 
 EXAMPLES = """\

@@ -10,6 +10,11 @@ is shared by two nodes.  It is concave over matchings for ``rho <= 1``.  For ``r
 never below the true entropy (Shearer's inequality: every edge is in two nodes), so the surrogate of
 the log-partition is an upper bound; for ``rho = 1`` and bipartite graphs it is a lower bound.
 
+With *capacities* (several partners each, a b-matching) nothing is known of the joint behaviour of a
+node's edges but their number, and only ``rho = 0`` is used: independent edges.  The entropy of a
+distribution is never above the sum of the entropies of its parts, so the surrogate is an upper
+bound.
+
 References: Vontobel, "The Bethe permanent of a nonnegative matrix", IEEE Transactions on
 Information Theory 59 (2013); Gurvits, "Unleashing the power of Schrijver's permanental inequality
 with the help of the Bethe approximation" (2011); Tang et al. (AISTATS 2016) for ``rho``.
@@ -25,11 +30,13 @@ from numpy.typing import NDArray
 from fieldfit.core.matching_graphs import checked_weights
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["Kind", "MatchingPolytope", "require_rho"]
+__all__ = ["Capacities", "Kind", "MatchingPolytope", "require_rho"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Kind = Literal["bipartite", "general"]
+#: Numbers of partners of all rows and of all columns.
+Capacities = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def require_rho(rho: float) -> float:
@@ -52,10 +59,18 @@ class MatchingPolytope:
         of a ``"general"`` one (its diagonal is not used).
     perfect
         Everybody has a partner, of a rectangular matrix everybody on the smaller side.
+    capacities
+        Of a bipartite graph: how many partners everybody has (or may have, if not ``perfect``).
     """
 
-    def __init__(self, allowed: BoolArray, kind: Kind = "bipartite", perfect: bool = True) -> None:
-        self.kind, self.perfect = kind, perfect
+    def __init__(
+        self,
+        allowed: BoolArray,
+        kind: Kind = "bipartite",
+        perfect: bool = True,
+        capacities: Capacities | None = None,
+    ) -> None:
+        self.kind, self.perfect, self.capacities = kind, perfect, capacities
         self.shape = allowed.shape
         used = np.triu(allowed, 1) if kind == "general" else allowed
         self.edges = np.argwhere(used)
@@ -68,6 +83,8 @@ class MatchingPolytope:
         if perfect and kind == "bipartite" and n_rows != n_columns:
             larger = slice(0, n_rows) if n_rows > n_columns else slice(n_rows, None)
             may_be_alone[larger] = True
+        if capacities is not None:  # how many places are free has no entropy
+            may_be_alone[:] = False
         self.alone = np.flatnonzero(may_be_alone)
 
     @property
@@ -90,9 +107,7 @@ class MatchingPolytope:
 
     def point(self, t: FloatArray) -> FloatArray:
         """The point of edges with these shares."""
-        met = np.zeros(self.n_nodes)
-        for side in range(2):
-            met += np.bincount(self.ends[:, side], weights=t, minlength=self.n_nodes)
+        met = self.degrees(t)
         return np.concatenate([t, 1.0 - t, np.maximum(1.0 - met[self.alone], 0.0)])
 
     def coefficients(self, rho: float) -> FloatArray:
@@ -125,6 +140,13 @@ class MatchingPolytope:
         is_used = partners[self.edges[:, 0]] == self.edges[:, 1]
         return np.asarray(is_used, dtype=np.float64)
 
+    def degrees(self, t: FloatArray) -> FloatArray:
+        """Sums over the edges of each node."""
+        found = np.zeros(self.n_nodes)
+        for side in range(2):
+            found += np.bincount(self.ends[:, side], weights=t, minlength=self.n_nodes)
+        return found
+
     def matrix(self, values: FloatArray, fill: float = 0.0) -> FloatArray:
         """Values of edges as a matrix, symmetric for a general graph."""
         found = np.full(self.shape, fill)
@@ -135,9 +157,11 @@ class MatchingPolytope:
         return found
 
     @classmethod
-    def of_weights(cls, weights: FloatArray, kind: Kind, perfect: bool) -> MatchingPolytope:
+    def of_weights(
+        cls, weights: FloatArray, kind: Kind, perfect: bool, capacities: Capacities | None = None
+    ) -> MatchingPolytope:
         """The graph of a matrix of weights, ``-inf`` for no edge."""
-        return cls(checked_weights(weights, kind) > -np.inf, kind, perfect)
+        return cls(checked_weights(weights, kind) > -np.inf, kind, perfect, capacities)
 
     def values(self, matrix: FloatArray) -> FloatArray:
         """Entries of a matrix at the edges."""

@@ -26,6 +26,7 @@ __all__ = [
     "observed_labels",
     "require_graph",
     "selected_entries",
+    "with_evidence",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -189,13 +190,17 @@ def conditioned_unary(
     """`folded_unary` with evidence: the other labels of an observed variable get ``-inf``."""
     require_graph(graph, potentials)
     labels = observed_labels(graph, observed)
-    unary = folded_unary(potentials)
+    return with_evidence(graph, folded_unary(potentials), labels)
+
+
+def with_evidence(graph: FactorGraph, unary: FloatArray, labels: NDArray[np.int32]) -> FloatArray:
+    """Unary log-potentials with ``-inf`` for the other labels of every observed variable."""
     clamped = np.flatnonzero(labels >= 0)
-    if len(clamped):
-        excluded = np.repeat(labels >= 0, graph.cardinalities)
-        excluded[graph.unary_offsets[clamped] + labels[clamped]] = False
-        unary[excluded] = -np.inf
-    return unary
+    if len(clamped) == 0:
+        return unary
+    excluded = np.repeat(labels >= 0, graph.cardinalities)
+    excluded[graph.unary_offsets[clamped] + labels[clamped]] = False
+    return np.where(excluded, -np.inf, unary)
 
 
 def require_graph(graph: FactorGraph, potentials: Potentials) -> None:

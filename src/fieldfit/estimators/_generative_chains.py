@@ -157,9 +157,6 @@ class ChainsProblem(GenerativeProblem):
         self._completed = [[None] * len(part) for part in self._parts]
         self._pool = None
 
-    def scores(self, weights: FloatArray) -> FloatArray:
-        raise NotImplementedError("draws of a gradient have no standard errors")
-
 
 def _grouped(labels: LabelRows, weights: FloatArray) -> list[_Rows]:
     """Rows with the same missing variables together."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
+from fieldfit.errors import InvalidInputError
 from fieldfit.estimators._generative_parameters import PairwiseParameters
 from fieldfit.estimators._generative_partition import difference_hessian
 from fieldfit.estimators._generative_samples import Samples
@@ -51,9 +51,9 @@ class GenerativeProblem(Problem):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    @abstractmethod
     def scores(self, weights: FloatArray) -> FloatArray:
         """Gradient of each distinct row of weight 1, shape (n_rows, n_weights)."""
+        raise InvalidInputError("objective must have a gradient for each sample, got only draws")
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Second derivatives of the sum."""

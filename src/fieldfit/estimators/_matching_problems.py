@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.core.matching_polytope import MatchingPolytope
-from fieldfit.inference.matching_messages import matching_messages
-from fieldfit.inference.matching_newton import newton_marginals, statistics_curvature
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference.matching_newton import statistics_curvature
 from fieldfit.inference.matching_partition import matching_partition
+from fieldfit.inference.matching_point import has_newton, matching_point
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Assessment, Problem, n_threads, over_parts, total
 from fieldfit.objective._base import Objective
 from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle._relaxation import Point
+from fieldfit.oracle._ascent import Point
 from fieldfit.oracle.matching_marginals import best_edges, inner_point
 
 __all__ = ["ExactMatchings", "MatchingBlock", "MatchingExample", "MatchingHinge", "MatchingProblem"]
@@ -30,9 +31,6 @@ FloatArray = NDArray[np.float64]
 
 #: Of the tolerance of the gap (if that is below `LOOSEST`), messages get this share.
 MESSAGE_SHARE, LOOSEST = 1e-4, 1e-3
-#: Sweeps over an example with each damping before Newton's method takes over, and if that was
-#: too early.
-SWEEPS = (30, 300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,27 +76,11 @@ class MatchingBlock:
         return best_edges(self._example.polytope, slopes)
 
     def marginals(self, potentials: FloatArray) -> FloatArray | None:
-        polytope = self._example.polytope
-        if polytope.kind == "general":  # messages do not know about odd sets of nodes
-            return None
-        weights = potentials[: polytope.n_edges] / self._example.weight
-        for n_sweeps in SWEEPS:
-            found = matching_messages(
-                polytope, weights, self._rho, self._tol, n_sweeps, init=self._last
-            )
-            if not np.isfinite(found.residual):
-                self._last = None
-                return None
-            self._last = found.state
-            if found.converged:
-                return found.point
-            # nearly certain matchings settle slowly
-            point = newton_marginals(polytope, weights, self._rho, found.point, self._tol)
-            if point is not None:
-                return point
-        # a point of the polytope close to where messages are will do, because what it lacks is
-        # certified by a MAP search
-        return balanced(polytope, found.point)
+        given = self._example
+        weights = potentials[: given.polytope.n_edges] / given.weight
+        found = matching_point(given.polytope, weights, self._rho, self._tol, init=self._last)
+        self._last = found.state
+        return found.point
 
     def curvature(self, x: FloatArray) -> FloatArray:
         given = self._example
@@ -107,25 +89,6 @@ class MatchingBlock:
 
     def forget(self) -> None:
         self._last = None
-
-
-def balanced(polytope: MatchingPolytope, point: FloatArray) -> FloatArray | None:
-    """Shares of edges with rows and columns that add up to one, close to those of a point.
-
-    Rows and columns are scaled down to at most one, and what is missing is spread over all edges
-    (Altschuler, Weed and Rigollet, "Near-linear time approximation algorithms for optimal transport
-    via Sinkhorn iteration", NIPS 2017).
-    """
-    if len(polytope.alone) or not polytope.is_complete:
-        return None
-    t = polytope.matrix(point[: polytope.n_edges])
-    t /= np.maximum(t.sum(axis=1, keepdims=True), 1.0)
-    t /= np.maximum(t.sum(axis=0), 1.0)
-    rows, columns = 1.0 - t.sum(axis=1), 1.0 - t.sum(axis=0)
-    missing = rows.sum()
-    if missing > 0.0:
-        t += np.outer(np.maximum(rows, 0.0), np.maximum(columns, 0.0)) / missing
-    return polytope.point(polytope.values(t))
 
 
 class MatchingProblem(Problem):
@@ -146,11 +109,12 @@ class MatchingProblem(Problem):
     def dual_model(self, objective: MLEStruct) -> DualModel:
         """One block for each example."""
         tol = MESSAGE_SHARE * min(objective.tol, LOOSEST)
-        blocks = [MatchingBlock(example, self.rho, tol) for example in self.examples]
+        # an example without weight has no say, and its edges would have no weights
+        heavy = [example for example in self.examples if example.weight > 0.0]
+        blocks = [MatchingBlock(example, self.rho, tol) for example in heavy]
         statistics = np.sum([example.statistics for example in self.examples], axis=0)
-        # messages do not know about odd sets of nodes
-        is_bipartite = all(example.polytope.kind == "bipartite" for example in self.examples)
-        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, is_bipartite)
+        has_curvature = all(has_newton(example.polytope) for example in heavy)
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, has_curvature)
 
     def assess(self, weights: FloatArray) -> Assessment:
         return total(
@@ -158,14 +122,21 @@ class MatchingProblem(Problem):
         )
 
     def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        raise NotImplementedError(f"{type(self).__name__} is minimised in the dual")
+        raise InvalidInputError(
+            "learner must be None for mle-struct on matchings, which has steps of its own"
+        )
 
     def fingerprint(self) -> str:
         digest = sha256(f"{self.objective!r} {self.rho!r}".encode())
         for example in self.examples:
             for array in (example.polytope.edges, example.features, example.matched):
                 digest.update(np.ascontiguousarray(array).data)
-            digest.update(repr((example.weight, example.polytope.perfect)).encode())
+            polytope = example.polytope
+            digest.update(
+                repr((example.weight, polytope.perfect, polytope.shape, polytope.kind)).encode()
+            )
+            for capacity in polytope.capacities or ():
+                digest.update(np.ascontiguousarray(capacity).data)
         return digest.hexdigest()
 
 

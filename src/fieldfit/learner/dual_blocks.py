@@ -18,8 +18,8 @@ from fieldfit.core.result import InferenceResult
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.objective.mle_struct import MLEStruct
+from fieldfit.oracle._ascent import Point
 from fieldfit.oracle._relaxation import (
-    Point,
     coefficients_of,
     concave_counting_numbers,
     find_point,
@@ -128,7 +128,11 @@ class GraphBlock:
         return find_point(self._oracle, self._part.batch, slopes)
 
     def marginals(self, potentials: FloatArray) -> FloatArray | None:
-        flat = potentials if self._scale is None else potentials / self._scale
+        flat = potentials
+        if self._scale is not None:
+            if not self._scale.all():  # examples without weight, whose potentials are lost
+                return None
+            flat = potentials / self._scale
         batch = self._part.batch
         found = self._inference.run_batch(
             batch,

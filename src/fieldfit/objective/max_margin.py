@@ -21,43 +21,30 @@ output variables", J. Machine Learning Research 6 (2005); for missing labels Yu 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, selected_entries
-from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Evaluation, LabelArray, Objective
 from fieldfit.objective._errors import raise_impossible, require_possible
 from fieldfit.objective.prediction import default_prediction
+from fieldfit.oracle._base import MapOracle, require_oracle
 from fieldfit.oracle.max_product import MaxProduct
 
-__all__ = ["MapOracle", "MaxMargin", "default_oracle", "hinge"]
+__all__ = ["MaxMargin", "default_oracle", "hinge"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 #: Sweeps of the default search on graphs with cycles.  On grids with attractive couplings 30 sweeps
 #: are within 0.5 % of the score after 100; more sweeps improve mainly the bound.
 MAX_SWEEPS = 100
-
-
-class MapOracle(Protocol):
-    """What these objectives need of a MAP search."""
-
-    def run_batch(
-        self,
-        batch: Batch,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """Labels of the union graph, with ``scores`` and ``optimal_examples``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -142,14 +129,6 @@ def default_oracle(graph: FactorGraph) -> MapOracle:
     if graph.is_acyclic:
         return MaxProduct()
     return MaxProduct(entropy=TreeReweighted(), max_iter=MAX_SWEEPS)
-
-
-def require_oracle(oracle: Any) -> None:
-    """Refuse what is no MAP search."""
-    if oracle is not None and not hasattr(oracle, "run_batch"):
-        raise InvalidInputError(
-            f"oracle must be None or an object such as MaxProduct() or ExactMap(), got {oracle!r}"
-        )
 
 
 def _best_agreeing(

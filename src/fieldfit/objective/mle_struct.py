@@ -30,13 +30,14 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Evaluation, Inference, LabelArray, Objective
 from fieldfit.objective.likelihood import Likelihood
-from fieldfit.oracle._relaxation import MapOracle, concave_counting_numbers
+from fieldfit.oracle._base import MapOracle, require_oracle
+from fieldfit.oracle._relaxation import concave_counting_numbers
 from fieldfit.oracle.frank_wolfe import FrankWolfe
 
 __all__ = ["MLEStruct"]
 
 #: Tolerance of message passing, where the objective is evaluated by that (as for likelihoods).
-MESSAGE_TOL = 1e-6
+MESSAGE_TOL = 1e-10
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,7 @@ class MLEStruct(Objective):
                 "step must be 'line-search' for pairwise directions, got 'fixed'; fixed steps go "
                 "with directions='frank-wolfe'"
             )
-        if self.oracle is not None and not hasattr(self.oracle, "run_batch"):
-            raise InvalidInputError(
-                f"oracle must be None or an object such as RoofDuality(), got {self.oracle!r}"
-            )
+        require_oracle(self.oracle)
         if not self.tol > 0.0:
             raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
 

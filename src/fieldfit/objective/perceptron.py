@@ -19,8 +19,9 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Evaluation, LabelArray, Objective
-from fieldfit.objective.max_margin import MapOracle, hinge, require_oracle
+from fieldfit.objective.max_margin import hinge
 from fieldfit.objective.prediction import default_prediction
+from fieldfit.oracle._base import MapOracle, require_oracle
 
 __all__ = ["Perceptron"]
 

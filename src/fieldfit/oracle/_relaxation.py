@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import CountingNumbers, Entropy
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials
-from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError
+from fieldfit.oracle._ascent import Point
+from fieldfit.oracle._base import MapOracle
 
 __all__ = [
-    "MapOracle",
     "coefficients_of",
     "concave_counting_numbers",
     "find_point",
@@ -25,27 +22,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-
-
-class MapOracle(Protocol):
-    """What is needed of a MAP search."""
-
-    def run_batch(
-        self,
-        batch: Batch,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling, or the beliefs of a relaxation, with an upper bound."""
-        ...
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of the polytope, flat, and a number that no point's linear score exceeds."""
-
-    values: FloatArray
-    upper_bound: float
 
 
 def relaxation_oracle(graph: FactorGraph) -> MapOracle:

@@ -17,7 +17,6 @@ from fieldfit.core.result import MapResult
 from fieldfit.errors import (
     InvalidInputError,
     MissingDependencyError,
-    TooLargeError,
     ZeroWeightError,
 )
 from fieldfit.inference.auto import refuse_unused
@@ -26,9 +25,20 @@ from fieldfit.oracle.max_product import MaxProduct
 
 __all__ = ["MAP_METHODS", "Map", "decode"]
 
-MAP_METHODS = ("auto", "exact", "max-product", "bp", "trw")
+MAP_METHODS = (
+    "auto", "map", "exact", "integer", "max-product", "bp", "trw", "max-flow", "roof-duality",
+    "assignment", "perfect-matching", "planar", "lp",
+)  # fmt: skip
 
-_USED = frozenset({"damping", "max_iter", "schedule", "tol"})
+_MESSAGES = frozenset({"damping", "max_iter", "schedule", "tol"})
+_USED = {
+    "auto": _MESSAGES,
+    "map": _MESSAGES,
+    "max-product": _MESSAGES,
+    "bp": _MESSAGES,
+    "trw": _MESSAGES,
+    "max-flow": frozenset({"max_iter"}),
+}
 
 Progress = Callable[[int, float], None]
 
@@ -54,6 +64,8 @@ class Map:
     exact
         The search by a clique tree with its limits; with ``ExactMap(method="auto")`` an integer
         program follows where the tree is too wide.
+    messages
+        Options of max-product, where nothing exact fits.
 
     Examples
     --------
@@ -64,6 +76,7 @@ class Map:
     """
 
     exact: ExactMap = ExactMap()  # noqa: RUF009 -- frozen
+    messages: MaxProduct = MaxProduct()  # noqa: RUF009 -- frozen
 
     def run(
         self,
@@ -94,7 +107,7 @@ class Map:
                 return _picked(found, reason)
             if found is not None:  # an integer program whose time was over
                 results.append(found)
-        for solver in _relaxations(graph):
+        for solver in _relaxations(graph, self.messages):
             found = _attempt(solver, batch, potentials, evidence)
             if found is not None:
                 results.append(found)
@@ -128,7 +141,7 @@ def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[Any, str]]
     return methods
 
 
-def _relaxations(graph: FactorGraph) -> list[Any]:
+def _relaxations(graph: FactorGraph, messages: MaxProduct) -> list[Any]:
     """Methods with an upper bound, the most informative first."""
     from fieldfit.oracle.linear_program import LinearProgram
     from fieldfit.oracle.roof_duality import RoofDuality
@@ -138,7 +151,7 @@ def _relaxations(graph: FactorGraph) -> list[Any]:
         methods = [RoofDuality()]  # its value is that of the linear program
     elif graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_COLUMNS:
         methods = [LinearProgram()]
-    return [*methods, MaxProduct(), MaxProduct(entropy=TreeReweighted())]
+    return [*methods, messages, replace(messages, entropy=TreeReweighted())]
 
 
 def _is_binary_pairwise(graph: FactorGraph) -> bool:
@@ -208,42 +221,52 @@ def decode(
 ) -> MapResult:
     """A best labelling by a named method; options left ``None`` keep their defaults.
 
-    ``"auto"`` is `ExactMap` if its tables fit in ``max_memory`` bytes, otherwise the better of
-    plain and tree-reweighted max-product, with the smaller of their upper bounds.
-    ``"max-product"`` and ``"bp"`` are the same method.
+    ``"auto"`` and ``"map"`` are `Map`, which picks a method by the structure of the model and says
+    why; ``"max-product"`` and ``"bp"`` are the same method, and ``"integer"`` is `ExactMap` by an
+    integer program.  ``progress`` is told by message passing only.
     """
     if method not in MAP_METHODS:
         raise InvalidInputError(f"method must be one of {MAP_METHODS}, got {method!r}")
     refuse_unused(
         method,
-        frozenset() if method == "exact" else _USED,
+        _USED.get(method, frozenset()),
         schedule=schedule,
         damping=damping,
         tol=tol,
         max_iter=max_iter,
     )
-    if method == "exact":
-        return ExactMap(max_memory=max_memory).run(graph, potentials, observed)
-    defaults = MaxProduct()
-    plain = MaxProduct(
-        schedule=defaults.schedule if schedule is None else schedule,
-        damping=defaults.damping if damping is None else damping,
-        tol=defaults.tol if tol is None else tol,
-        max_iter=defaults.max_iter if max_iter is None else max_iter,
-    )
-    reweighted = replace(plain, entropy=TreeReweighted())
+    given = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    exact = ExactMap(max_memory=max_memory)
     if method in ("max-product", "bp"):
-        return plain.run(graph, potentials, observed, progress=progress)
+        return replace(MaxProduct(), **options).run(graph, potentials, observed, progress=progress)
     if method == "trw":
+        reweighted = replace(MaxProduct(entropy=TreeReweighted()), **options)
         return reweighted.run(graph, potentials, observed, progress=progress)
-    try:
-        return ExactMap(max_memory=max_memory).run(graph, potentials, observed)
-    except TooLargeError as refusal:
-        reason = f"exact search refused ({refusal})"
-    first = plain.run(graph, potentials, observed, progress=progress)
-    if first.optimal:
-        return replace(first, status=f"{reason}; {first.method} {first.status}")
-    second = reweighted.run(graph, potentials, observed, progress=progress)
-    best = max(first, second, key=lambda result: result.score)
-    bound = min(first.upper_bound, second.upper_bound)
-    return replace(best, upper_bound=bound, status=f"{reason}; {best.method} {best.status}")
+    if method in ("auto", "map"):
+        messages = replace(MaxProduct(), **options)
+        return Map(exact, messages).run(graph, potentials, observed)
+    solver = _named(method, exact, options)
+    result: MapResult = solver.run(graph, potentials, observed)
+    return result
+
+
+def _named(method: str, exact: ExactMap, options: dict[str, Any]) -> Any:
+    """The search of a name, other than messages."""
+    from fieldfit.oracle.assignment import Assignment
+    from fieldfit.oracle.linear_program import LinearProgram
+    from fieldfit.oracle.max_flow import MaxFlow
+    from fieldfit.oracle.perfect_matching import PerfectMatching
+    from fieldfit.oracle.planar_ising import PlanarIsing
+    from fieldfit.oracle.roof_duality import RoofDuality
+
+    return {
+        "exact": exact,
+        "integer": replace(exact, method="integer"),
+        "max-flow": replace(MaxFlow(), **options) if method == "max-flow" else None,
+        "roof-duality": RoofDuality(),
+        "assignment": Assignment(),
+        "perfect-matching": PerfectMatching(),
+        "planar": PlanarIsing(),
+        "lp": LinearProgram(),
+    }[method]

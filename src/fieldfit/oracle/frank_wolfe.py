@@ -28,11 +28,18 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import CountingNumbers, Entropy, TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.hull import HullPoint
-from fieldfit.core.potentials import Beliefs, Potentials, observed_labels, require_graph
+from fieldfit.core.potentials import (
+    Beliefs,
+    Potentials,
+    observed_labels,
+    require_graph,
+    with_evidence,
+)
 from fieldfit.core.result import Bound, InferenceResult
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.errors import InvalidInputError
+from fieldfit.oracle._ascent import Ascent, Point, ascend, covering_point
+from fieldfit.oracle._base import MapOracle, require_oracle
 from fieldfit.oracle._relaxation import (
-    MapOracle,
     coefficients_of,
     concave_counting_numbers,
     find_point,
@@ -43,10 +50,6 @@ from fieldfit.oracle._relaxation import (
 __all__ = ["FrankWolfe"]
 
 FloatArray = NDArray[np.float64]
-
-#: Shares are moved until what the stored points promise is below this share of the gap, or so
-#: often at most: a search costs more than many of these steps.
-PATIENCE, MAX_MOVES = 0.1, 200
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,7 @@ class FrankWolfe:
     is_stored: bool = True
 
     def __post_init__(self) -> None:
-        if self.oracle is not None and not hasattr(self.oracle, "run_batch"):
-            raise InvalidInputError(
-                f"oracle must be None or an object such as RoofDuality(), got {self.oracle!r}"
-            )
+        require_oracle(self.oracle)
         if not self.tol > 0.0:
             raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
         if not self.max_iter >= 1:
@@ -112,9 +112,10 @@ class FrankWolfe:
         init: InferenceResult | None = None,
     ) -> InferenceResult:
         """The same for the union of many graphs, one after the other."""
-        require_graph(batch.graph, potentials)
-        given = with_evidence(batch.graph, potentials, observed)
-        unary, tables = given.unary_values, given.factor_values
+        graph = batch.graph
+        require_graph(graph, potentials)
+        unary = with_evidence(graph, potentials.unary_values, observed_labels(graph, observed))
+        tables = potentials.factor_values
         found = []
         for example in range(batch.n_examples):
             flat = np.concatenate(
@@ -133,38 +134,27 @@ class FrankWolfe:
         counting = concave_counting_numbers(self.entropy, graph)
         oracle = relaxation_oracle(graph) if self.oracle is None else self.oracle
         batch = Batch.of([graph])
+
+        def find(slopes: FloatArray) -> Point:
+            return find_point(oracle, batch, slopes)
+
         is_possible = potentials > -np.inf
         finite = np.where(is_possible, potentials, 0.0)
         start = uniform_point(graph)
         if not is_possible.all():
-            start = covering_point(oracle, batch, is_possible)
+            start = covering_point(find, is_possible)
         nothing = np.zeros(0)
         hull = HullPoint(
             start, nothing, float(finite @ start), coefficients_of(graph, counting), nothing,
             is_stored=self.is_stored,
         )  # fmt: skip
-        gap, value, n_iter = np.inf, -np.inf, 0
-        while n_iter < self.max_iter:
-            slopes = hull.slopes(potentials)
-            point = find_point(oracle, batch, slopes)
-            n_iter += 1
-            value = hull.linear + hull.entropy()
-            gap = max(point.upper_bound - float(np.where(is_possible, slopes, 0.0) @ hull.x), 0.0)
-            if gap <= self.tol * max(1.0, abs(value)):
-                break
-            linear = float(finite @ point.values)
-            if self.is_stored:
-                place = hull.add(point.values, nothing, linear)
-                hull.move_shares(nothing, PATIENCE * gap, MAX_MOVES, place)
-            else:
-                hull.step_towards(point.values, nothing, linear, nothing)
-        return _Found(hull.x, value, gap, n_iter, counting)
+        return _Found(hull.x, ascend(hull, potentials, find, self.tol, self.max_iter), counting)
 
     def _result(self, found: list[_Found], beliefs: Beliefs) -> InferenceResult:
-        gaps = np.array([one.gap for one in found])
-        values = np.array([one.value for one in found])
-        converged = gaps <= self.tol * np.maximum(1.0, np.abs(values))
-        n_iter = max(one.n_iter for one in found)
+        gaps = np.array([one.end.gap for one in found])
+        values = np.array([one.end.value for one in found])
+        converged = np.array([one.end.converged for one in found])
+        n_iter = max(one.end.n_iter for one in found)
         bound = _bound([one.counting for one in found])
         if bound == "exact" and not converged.all():
             bound = "upper"
@@ -195,49 +185,8 @@ class FrankWolfe:
 @dataclass(frozen=True)
 class _Found:
     x: FloatArray
-    value: float
-    gap: float
-    n_iter: int
+    end: Ascent
     counting: CountingNumbers
-
-
-def with_evidence(
-    graph: FactorGraph,
-    potentials: Potentials,
-    observed: dict[int, int] | ArrayLike | None,
-) -> Potentials:
-    """Potentials of ``-inf`` for all labels but the observed ones."""
-    labels = observed_labels(graph, observed)
-    seen = np.flatnonzero(labels >= 0)
-    if len(seen) == 0:
-        return potentials
-    unary = potentials.unary_values.copy()
-    kept = graph.unary_offsets[seen] + labels[seen]
-    values = unary[kept]
-    unary[np.repeat(labels >= 0, graph.cardinalities)] = -np.inf
-    unary[kept] = values
-    return Potentials.from_flat(graph, unary, potentials.factor_values)
-
-
-def covering_point(oracle: MapOracle, batch: Batch, is_possible: NDArray[np.bool_]) -> FloatArray:
-    """A mixture of points of the polytope that is positive wherever one of them can be.
-
-    Hard zeros make some entries impossible, and others with them.  Searches with a bonus on what
-    has not been met yet go on until they meet nothing new.
-    """
-    total = np.zeros(len(is_possible))
-    n_points = 0
-    while True:
-        wanted = np.where(total > 0.0, 0.0, 1.0)
-        point = find_point(oracle, batch, np.where(is_possible, wanted, -np.inf)).values
-        if n_points and not np.any((point > 0.0) & (total == 0.0)):
-            return total / n_points
-        if np.any((point > 0.0) & ~is_possible):
-            raise ZeroWeightError(
-                "potentials must give some labelling a positive weight; the MAP search found none"
-            )
-        total += point
-        n_points += 1
 
 
 def _range(batch: Batch, example: int, kind: str) -> slice:

@@ -4,6 +4,7 @@
 
 over the polytope of matchings, with the entropy of `core.matching_polytope`: Frank-Wolfe with
 stored points, whose searches are best matchings (`frank_wolfe` says how, and what the gap proves).
+On bipartite graphs message passing finds the point itself as a rule, and the searches certify it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.hull import HullPoint
 from fieldfit.core.matching_graphs import checked_weights
-from fieldfit.core.matching_polytope import Kind, MatchingPolytope, require_rho
+from fieldfit.core.matching_polytope import Capacities, Kind, MatchingPolytope, require_rho
 from fieldfit.core.result import Bound
-from fieldfit.oracle._relaxation import Point
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference.matching_point import matching_point
+from fieldfit.oracle._ascent import Point, ascend, covering_point
 from fieldfit.oracle.assignment import Assignment
-from fieldfit.oracle.frank_wolfe import MAX_MOVES, PATIENCE
 from fieldfit.oracle.perfect_matching import PerfectMatching
 
-__all__ = ["MatchingMarginals", "best_edges", "inner_point", "matching_marginals"]
+__all__ = [
+    "MatchingMarginals",
+    "best_edges",
+    "inner_point",
+    "matching_marginals",
+    "matching_oracle",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -61,6 +69,7 @@ def matching_marginals(
     rho: float = 1.0,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    capacities: Capacities | None = None,
 ) -> MatchingMarginals:
     """Edge probabilities of ``p(Y) ~ exp(sum W_ij Y_ij)`` over matchings, approximately.
 
@@ -72,6 +81,9 @@ def matching_marginals(
         Counting number of the nodes: 1 is Bethe's entropy, 1/2 gives an upper bound.
     tol
         Of the gap, relative to the value (or to 1, if that is larger).
+    capacities
+        Numbers of partners of rows and of columns of a bipartite graph; needs ``rho = 0``, the
+        entropy of independent edges, which is never below the true one.
 
     Examples
     --------
@@ -81,7 +93,9 @@ def matching_marginals(
     """
     rho = require_rho(rho)
     array = checked_weights(weights, kind)
-    polytope = MatchingPolytope.of_weights(array, kind, perfect)
+    if capacities is not None and rho != 0.0:
+        raise InvalidInputError(f"rho must be 0 with capacities (independent edges), got {rho:g}")
+    polytope = MatchingPolytope.of_weights(array, kind, perfect, capacities)
     edge_weights = polytope.values(array)
     potentials = np.zeros(2 * polytope.n_edges + len(polytope.alone))
     potentials[: polytope.n_edges] = edge_weights
@@ -89,17 +103,12 @@ def matching_marginals(
     nothing = np.zeros(0)
     coefficients = polytope.coefficients(rho)
     hull = HullPoint(start, nothing, float(potentials @ start), coefficients, nothing)
-    gap, value, n_iter, converged = np.inf, -np.inf, 0, False
-    while n_iter < max_iter and not converged:
-        slopes = hull.slopes(potentials)
-        point = best_edges(polytope, slopes)
-        n_iter += 1
-        value = hull.linear + hull.entropy()
-        gap = max(point.upper_bound - float(slopes @ hull.x), 0.0)
-        converged = gap <= tol * max(1.0, abs(value))
-        if not converged:
-            place = hull.add(point.values, nothing, float(potentials @ point.values))
-            hull.move_shares(nothing, PATIENCE * gap, MAX_MOVES, place)
+    # where messages find the answer, searches have nothing left to do but to certify
+    soft = matching_point(polytope, edge_weights, rho).point
+    if soft is not None:
+        place = hull.add(soft, nothing, float(potentials @ soft))
+        hull.move_shares(nothing, 0.0, 1, place)
+    end = ascend(hull, potentials, lambda slopes: best_edges(polytope, slopes), tol, max_iter)
     bound: Bound = None
     if rho <= 0.5:
         bound = "upper"
@@ -107,19 +116,25 @@ def matching_marginals(
         bound = "lower"
     return MatchingMarginals(
         marginals=polytope.matrix(hull.x[: polytope.n_edges]),
-        log_partition=value + gap if bound == "upper" else value,
+        log_partition=end.value + end.gap if bound == "upper" else end.value,
         bound=bound,
-        gap=gap,
-        converged=converged,
-        n_iter=n_iter,
+        gap=end.gap,
+        converged=end.converged,
+        n_iter=end.n_iter,
     )
+
+
+def matching_oracle(polytope: MatchingPolytope) -> Assignment | PerfectMatching:
+    """The search for best matchings of a graph."""
+    if polytope.kind == "bipartite":
+        return Assignment(perfect=polytope.perfect, capacity=polytope.capacities)
+    return PerfectMatching(perfect=polytope.perfect)
 
 
 def best_edges(polytope: MatchingPolytope, slopes: FloatArray) -> Point:
     """The vertex of largest linear score: a best matching."""
     weights, constant = polytope.edge_weights(slopes)
-    oracle = Assignment if polytope.kind == "bipartite" else PerfectMatching
-    found = oracle(perfect=polytope.perfect).match(polytope.matrix(weights, -np.inf))
+    found = matching_oracle(polytope).match(polytope.matrix(weights, -np.inf))
     t = polytope.values(found.edges.astype(np.float64))
     return Point(polytope.point(t), found.score + constant)
 
@@ -130,13 +145,7 @@ def inner_point(polytope: MatchingPolytope) -> FloatArray:
     Uniform on a complete graph; otherwise the mean of matchings that use, each, as many edges as
     possible that no other one does.
     """
-    if polytope.is_complete and polytope.n_edges:
+    if polytope.is_complete and polytope.n_edges and polytope.capacities is None:
         return polytope.uniform_point()
-    total = np.zeros(2 * polytope.n_edges + len(polytope.alone))
-    n_points = 0
-    while True:
-        point = best_edges(polytope, np.where(total > 0.0, 0.0, 1.0)).values
-        if n_points and not np.any((point > 0.0) & (total == 0.0)):
-            return total / n_points
-        total += point
-        n_points += 1
+    everything = np.ones(2 * polytope.n_edges + len(polytope.alone), dtype=np.bool_)
+    return covering_point(lambda slopes: best_edges(polytope, slopes), everything)

@@ -127,6 +127,15 @@ EXPERIMENTS: dict[str, Experiment] = {
             "experiment",
             module="fieldfit.reproduce.mle_struct_synthetic",
         ),
+        Experiment(
+            name="mle-struct-roommates",
+            summary="who shares a room, with hidden preferences; speed dating as b-matchings",
+            paper='K. Tang, N. Ruozzi, D. Belanger and T. Jebara, "Bethe learning of graphical '
+            'models via MAP decoding", Artificial Intelligence and Statistics, 2016, the room-mate '
+            "experiment (its data are not public; drawn rooms and speed dating stand in)",
+            module="fieldfit.reproduce.mle_struct_roommates",
+            needs_data=True,
+        ),
     )
 }
 

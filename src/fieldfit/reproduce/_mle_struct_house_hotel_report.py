@@ -67,6 +67,7 @@ class Findings:
     steps: Sequence[Row]
     options: Options
     penalties: Sequence[float]
+    kind_gaps: Sequence[int]
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -192,7 +193,9 @@ def _kinds(findings: Findings) -> str:
         ]
         for row in findings.kinds
     ]
-    text = KINDS_TEXT.format(gaps="50, 70 and 90").strip()
+    *others, last = map(str, findings.kind_gaps)
+    gaps = f"{', '.join(others)} and {last}" if others else last
+    text = KINDS_TEXT.format(gaps=gaps).strip()
     formulas = (
         "*squared* `(a - b)^2`, *absolute* `|a - b|`, *chi-square* `(a - b)^2 / (a + b)`, *root* "
         "`(sqrt a - sqrt b)^2`."

@@ -142,7 +142,9 @@ def run_design(design: Design, settings: Settings) -> Outcome:
     settings.progress(total - 1, total, "step of max-margin")
     steps = _compare_steps(design, sequences, options, rows)
     settings.progress(total, total, "done")
-    findings = Findings(rows, kinds, rhos, matches, timing, steps, options, design.penalties)
+    findings = Findings(
+        rows, kinds, rhos, matches, timing, steps, options, design.penalties, design.kind_gaps
+    )
     assert pictured is not None
     return Outcome(
         rows=rows,
