@@ -36,7 +36,7 @@ from fieldfit.oracle.frank_wolfe import FrankWolfe
 
 __all__ = ["MLEStruct"]
 
-#: Tolerance of message passing, where the objective is evaluated by that (as for likelihoods).
+#: Tolerance of message passing, where the objective is evaluated by that.
 MESSAGE_TOL = 1e-10
 
 
