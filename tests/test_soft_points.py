@@ -7,9 +7,13 @@ import pytest
 
 import fieldfit as ff
 from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.estimators._matching_problems import MatchingBlock, MatchingExample
 from fieldfit.inference.matching_messages import matching_messages
 from fieldfit.inference.matching_newton import newton_marginals, statistics_curvature
-from fieldfit.inference.matching_point import balanced
+from fieldfit.inference.matching_point import SWEEPS, balanced
+from fieldfit.learner._soft_points import SoftPoints
+from fieldfit.learner.dual_blocks import DualModel
+from fieldfit.objective.mle_struct import MLEStruct
 from fieldfit.oracle.matching_marginals import matching_marginals
 
 
@@ -90,3 +94,52 @@ def test_predicted_marginals_are_those_of_best_matchings():
     for x, found in zip(X, crf.predict_marginals(X), strict=True):
         expected = matching_marginals(x @ crf.weights_, rho=0.5, tol=1e-9, max_iter=20_000)
         np.testing.assert_allclose(found, expected.marginals, rtol=0, atol=1e-3)
+
+
+def test_newton_finds_what_messages_are_too_slow_for():
+    rng = np.random.default_rng(5)
+    polytope = MatchingPolytope(np.ones((6, 6), dtype=bool))
+    slow = at_once = 0
+    for _ in range(10):
+        weights = 8.0 * rng.normal(size=(6, 6))
+        early = matching_messages(polytope, polytope.values(weights), 1.0, 1e-10, max(SWEEPS))
+        if not early.converged:
+            slow += 1
+            found = matching_marginals(weights, rho=1.0, tol=1e-7)
+            assert found.converged
+            at_once += found.n_iter == 1  # one best matching, to certify
+    assert at_once >= 0.8 * slow > 0
+
+
+class Blurred(MatchingBlock):
+    """A block whose messages stop too early: a tenth of its points is anything."""
+
+    def marginals(self, potentials):
+        found = super().marginals(potentials)
+        return None if found is None else 0.9 * found + 0.1 * self.start()
+
+
+def test_bounds_hold_where_messages_are_wrong():
+    rng = np.random.default_rng(6)
+    polytope = MatchingPolytope(np.ones((4, 4), dtype=bool))
+    matched = polytope.of_partners(np.arange(4))
+    examples = [
+        MatchingExample(polytope, rng.normal(size=(16, 2)) + matched[:, None], matched)
+        for _ in range(5)
+    ]
+    objective = MLEStruct(points="marginals", tol=1e-8)
+    l2 = np.ones(2)
+
+    def bounds(kind):
+        statistics = np.sum([one.statistics for one in examples], axis=0)
+        blocks = [kind(one, 0.5) for one in examples]
+        method = SoftPoints(objective, DualModel(blocks, statistics, 5, 1, True), l2)
+        for _ in range(10):
+            method.step()
+        return method.lower, method.upper
+
+    lower, upper = bounds(MatchingBlock)
+    assert upper - lower < 1e-6
+    low, high = bounds(Blurred)
+    assert low < lower - 1e-3
+    assert high > upper + 1e-3
