@@ -99,16 +99,15 @@ def test_predicted_marginals_are_those_of_best_matchings():
 def test_newton_finds_what_messages_are_too_slow_for():
     rng = np.random.default_rng(5)
     polytope = MatchingPolytope(np.ones((6, 6), dtype=bool))
-    slow = at_once = 0
-    for _ in range(10):
-        weights = 8.0 * rng.normal(size=(6, 6))
-        early = matching_messages(polytope, polytope.values(weights), 1.0, 1e-10, max(SWEEPS))
+    slow = 0
+    for _ in range(40):
+        weights = 20.0 * rng.normal(size=(6, 6))
+        early = matching_messages(polytope, polytope.values(weights), 0.5, 1e-10, max(SWEEPS))
         if not early.converged:
             slow += 1
-            found = matching_marginals(weights, rho=1.0, tol=1e-7)
-            assert found.converged
-            at_once += found.n_iter == 1  # one best matching, to certify
-    assert at_once >= 0.8 * slow > 0
+            found = matching_marginals(weights, rho=0.5, tol=1e-7)
+            assert (found.converged, found.n_iter) == (True, 1)  # one best matching, to certify
+    assert slow > 0
 
 
 class Blurred(MatchingBlock):
