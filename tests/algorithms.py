@@ -25,7 +25,8 @@ class Algorithm:
     model alone, so that neither the schedule nor the names of variables and labels matter
     ("everywhere", "pairwise", "acyclic" or "never").  ``consistent``: factor beliefs have the unary
     beliefs as their margins.  ``entropy``: whose surrogate is maximised.  ``sampled``: the answer
-    is random, and laws about numbers hold only for what is proved.
+    is random, and laws about numbers hold only for what is proved.  ``slack``: answers are known
+    to a certified gap, not to the last digits; tolerances are times this.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Algorithm:
     consistent: bool = True
     entropy: ff.Entropy | None = None
     sampled: bool = False
+    slack: float = 1.0
 
     def __str__(self) -> str:
         return self.name
@@ -137,6 +139,15 @@ INFERENCES = (
         "never",
         "lower",
         "never",
+    ),
+    Algorithm(
+        "FrankWolfe",
+        ff.FrankWolfe(entropy=ff.TreeReweighted(), tol=1e-7),
+        "never",
+        "upper",
+        "pairwise",
+        entropy=ff.TreeReweighted(),
+        slack=1e5,
     ),
     Algorithm(
         "Gibbs",

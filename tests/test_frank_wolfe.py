@@ -37,7 +37,7 @@ def test_it_agrees_with_messages(name, scale):
     found = FrankWolfe(tol=1e-8, max_iter=5000).run(graph, potentials)
     expected = ff.SumProduct(ff.TreeReweighted(), tol=1e-12, max_iter=20_000).run(graph, potentials)
     assert found.converged, found.status
-    assert found.bound == expected.bound
+    assert found.bound == "upper"
     np.testing.assert_allclose(found.log_partition, expected.log_partition, rtol=2e-8, atol=2e-8)
     np.testing.assert_allclose(
         found.beliefs.unary_values, expected.beliefs.unary_values, rtol=0, atol=1e-4
@@ -117,7 +117,11 @@ def test_an_entropy_that_is_not_concave_is_refused():
         FrankWolfe(entropy=ff.Bethe()).run(GRAPHS["grid"], ff.Potentials(GRAPHS["grid"]))
     chain = GRAPHS["chain of three labels"]
     found = FrankWolfe(entropy=ff.Bethe()).run(chain, ff.Potentials(chain))
-    assert found.bound == "exact"
+    assert found.bound == "upper"  # known up to the gap
+    with pytest.raises(InvalidInputError, match="init must be a FrankWolfe result"):
+        FrankWolfe().run(
+            chain, ff.Potentials(chain), init=ff.SumProduct().run(chain, ff.Potentials(chain))
+        )
     with pytest.raises(InvalidInputError, match="oracle must be None or an object"):
         FrankWolfe(oracle="max-flow")
     with pytest.raises(InvalidInputError, match="tol must be positive, got 0"):

@@ -101,7 +101,7 @@ class FrankWolfe:
         observed: dict[int, int] | ArrayLike | None = None,
         init: InferenceResult | None = None,
     ) -> InferenceResult:
-        """Beliefs of one graph."""
+        """Beliefs of one graph; ``init`` is an earlier result of `FrankWolfe` on it."""
         return self.run_batch(Batch.of([graph]), potentials, observed, init)
 
     def run_batch(
@@ -116,12 +116,13 @@ class FrankWolfe:
         require_graph(graph, potentials)
         unary = with_evidence(graph, potentials.unary_values, observed_labels(graph, observed))
         tables = potentials.factor_values
+        starts = [None] * batch.n_examples if init is None else _points_of(init, batch)
         found = []
-        for example in range(batch.n_examples):
+        for example, start in enumerate(starts):
             flat = np.concatenate(
                 [unary[_range(batch, example, "unary")], tables[_range(batch, example, "table")]]
             )
-            found.append(self._run_one(batch.graphs[example], flat))
+            found.append(self._run_one(batch.graphs[example], flat, start))
         cuts = [int(graph.unary_offsets[-1]) for graph in batch.graphs]
         beliefs = Beliefs(
             batch.graph,
@@ -130,7 +131,9 @@ class FrankWolfe:
         )
         return self._result(found, beliefs)
 
-    def _run_one(self, graph: FactorGraph, potentials: FloatArray) -> _Found:
+    def _run_one(
+        self, graph: FactorGraph, potentials: FloatArray, earlier: FloatArray | None
+    ) -> _Found:
         counting = concave_counting_numbers(self.entropy, graph)
         oracle = relaxation_oracle(graph) if self.oracle is None else self.oracle
         batch = Batch.of([graph])
@@ -140,9 +143,11 @@ class FrankWolfe:
 
         is_possible = potentials > -np.inf
         finite = np.where(is_possible, potentials, 0.0)
-        start = uniform_point(graph)
-        if not is_possible.all():
-            start = covering_point(find, is_possible)
+        if earlier is not None and not np.any(earlier[~is_possible] > 0.0):
+            start = earlier
+        else:
+            every = is_possible.all()
+            start = uniform_point(graph) if every else covering_point(find, is_possible)
         nothing = np.zeros(0)
         hull = HullPoint(
             start, nothing, float(finite @ start), coefficients_of(graph, counting), nothing,
@@ -156,8 +161,6 @@ class FrankWolfe:
         converged = np.array([one.end.converged for one in found])
         n_iter = max(one.end.n_iter for one in found)
         bound = _bound([one.counting for one in found])
-        if bound == "exact" and not converged.all():
-            bound = "upper"
         # an upper bound has to hold for points that are not quite the maximum, too
         log_partitions = values + gaps if bound == "upper" else values
         n_open = int((~converged).sum())
@@ -179,7 +182,12 @@ class FrankWolfe:
             log_partitions=log_partitions,
             converged_examples=converged,
             diagnostics={"gaps": gaps},
+            state=_Points(one.x for one in found),
         )
+
+
+class _Points(tuple[FloatArray, ...]):
+    """Where a later run may start: a point of the polytope of each example."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +205,14 @@ def _range(batch: Batch, example: int, kind: str) -> slice:
     return slice(int(ends[0]), int(ends[1]))
 
 
+def _points_of(init: InferenceResult, batch: Batch) -> _Points:
+    points = init.state
+    sizes = [int(one.unary_offsets[-1] + one.table_offsets[-1]) for one in batch.graphs]
+    if not isinstance(points, _Points) or [len(one) for one in points] != sizes:
+        raise InvalidInputError("init must be a FrankWolfe result on graphs of this structure")
+    return points
+
+
 def _bound(countings: list[CountingNumbers]) -> Bound:
-    bounds = {counting.bound for counting in countings}
-    if bounds == {"exact"}:
-        return "exact"
-    return "upper" if bounds <= {"exact", "upper"} else None
+    """Never ``"exact"``, on trees neither: the value is known up to the gap."""
+    return "upper" if all(one.bound in ("exact", "upper") for one in countings) else None
