@@ -81,8 +81,8 @@ VARIANTS_TEXT = """
 
 Variants of MLE-Struct on {n_variants} of the pictures, with the chosen penalty in proportion,
 beside the double loops. *Vertices* are solutions of roof duality; *stored and pairwise* keeps all
-points and moves shares between them. *Off* is `P / optimum - 1` after the last pass; the gap is certified
-and relative to the optimum.
+points and moves shares between them. *Off* is `P / optimum - 1` after the last pass; the gap is
+certified and relative to the optimum.
 """
 
 
@@ -232,9 +232,9 @@ def _findings(rows: Sequence[Row], speed: Sequence[Row], trace: Sequence[Row], s
     lines.append(
         f"- MAP searches alone are not enough for this: `mle-struct-map` {reached} in "
         f"{map_only['iterations']} passes ({map_only['seconds']:.0f} s), and is "
-        f"{map_only['suboptimality']:.1%} off at the end. The figures of `mle-struct` are therefore "
-        "those of a method that passes messages in every step, and not of the paper's algorithm; "
-        "its searches serve the certificate."
+        f"{map_only['suboptimality']:.1%} off at the end. The figures of `mle-struct` are "
+        "therefore those of a method that passes messages in every step, and not of the "
+        "paper's algorithm; its searches serve the certificate."
     )
     single = [row for row in trace if row["l2"] == sizes.chosen and row["method"] == SINGLE_LOOP]
     proved = [row for row in single if row["gap"] is not None and row["gap"] <= 0.01]
