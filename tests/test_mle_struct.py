@@ -80,6 +80,44 @@ def test_marginals_as_points(mode):
 
 
 @pytest.mark.parametrize("points", ["vertices", "marginals"])
+@pytest.mark.parametrize("directions", ["pairwise", "frank-wolfe"])
+def test_start_at_the_labels(points, directions):
+    """Another way to the same optimum, with a gap from the first row on."""
+    X, Y = grids(6, (3, 4), 13)
+    l2 = 20.0
+    expected = double_loop(ff.GridCRF, X, Y, l2)
+    objective = MLEStruct(tol=1e-4, points=points, directions=directions, start="labels")
+    found = ff.GridCRF(objective, l2=l2, max_iter=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found.fit(X, Y)
+    assert found.converged_ or (points, directions) == ("vertices", "frank-wolfe")
+    optimum = expected.trace_[-1]["objective"]
+    for row in found.trace_:
+        assert np.isfinite(row["gap"])
+        assert row["objective"] <= optimum * (1.0 + 1e-9)
+        assert row["gap"] >= optimum * (1.0 - 1e-9) - row["objective"]
+    distance = np.linalg.norm(found.weights_ - expected.weights_)
+    assert distance <= np.sqrt(2.0 * found.trace_[-1]["gap"] / l2)
+
+
+def test_matchings_start_at_the_labels():
+    """Where the polytope is another one, too, the gap is valid from the first row on."""
+    rng = np.random.default_rng(15)
+    X, Y = rng.normal(size=(6, 4, 4, 2)), np.array([rng.permutation(4) for _ in range(6)])
+    fits = [
+        ff.MatchingCRF(MLEStruct(ff.Bethe(), tol=1e-6, start=start), l2=1.0, max_iter=3000)
+        for start in ("uniform", "labels")
+    ]
+    uniform, labels = (crf.fit(X, Y) for crf in fits)
+    assert labels.converged_
+    assert relative(labels.weights_, uniform.weights_) < 1e-2
+    optimum = max(crf.trace_[-1]["objective"] for crf in fits)
+    for row in labels.trace_:
+        assert optimum - row["objective"] - 1e-9 <= row["gap"] < np.inf
+
+
+@pytest.mark.parametrize("points", ["vertices", "marginals"])
 def test_examples_without_weight(points):
     X, Y = grids(3, (2, 3), 12)
     objective = MLEStruct(tol=1e-8, points=points)
@@ -134,11 +172,14 @@ def test_groups_of_examples_and_threads():
     assert relative(fits[2].weights_, fits[0].weights_) < 1e-4
 
 
-def test_a_fit_that_is_resumed(tmp_path):
+@pytest.mark.parametrize(
+    "objective", [MLEStruct(tol=1e-7), MLEStruct(points="marginals", start="labels", tol=1e-9)]
+)
+def test_a_fit_that_is_resumed(objective, tmp_path):
     X, Y = grids(4, (3, 3), 7)
 
     def model(max_iter):
-        return ff.GridCRF(MLEStruct(tol=1e-7), l2=10.0, max_iter=max_iter)
+        return ff.GridCRF(objective, l2=10.0, max_iter=max_iter)
 
     whole = model(2000).fit(X, Y, checkpoint=tmp_path / "whole")
     with pytest.warns(ConvergenceWarning):
@@ -192,6 +233,7 @@ def test_bad_options():
         ({"directions": "away"}, "directions must be one of"),
         ({"step": "fixed"}, "step must be 'line-search' for pairwise directions"),
         ({"points": "edges"}, "points must be one of"),
+        ({"start": "random"}, "start must be one of"),
         ({"oracle": 3}, "oracle must be None"),
         ({"tol": 0.0}, "tol must be positive"),
     ):

@@ -18,6 +18,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.inference.matching_newton import statistics_curvature
 from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.inference.matching_point import has_newton, matching_point
+from fieldfit.kernels.hull import add_slopes, entropy
 from fieldfit.learner.dual_blocks import DualModel
 from fieldfit.learner.problem import Assessment, Problem, n_threads, over_parts, total
 from fieldfit.objective._base import Objective
@@ -63,6 +64,17 @@ class MatchingBlock:
 
     def start(self) -> FloatArray:
         return inner_point(self._example.polytope)
+
+    def labelled(self) -> FloatArray | None:
+        return self._example.polytope.point(self._example.matched)
+
+    def largest_entropy(self) -> float:
+        # it is concave: no more than slopes promise from a point inside
+        inside = self.start()
+        slopes = np.zeros_like(inside)
+        add_slopes(self.coefficients, inside, slopes)
+        promised = self.find(slopes).upper_bound - float(slopes @ inside)
+        return float(entropy(self.coefficients, inside)) + max(promised, 0.0)
 
     def potentials(self, weights: FloatArray) -> FloatArray:
         given = self._example

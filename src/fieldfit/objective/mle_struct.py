@@ -65,8 +65,12 @@ class MLEStruct(Objective):
         ``"vertices"``: MAP searches find them, and nothing else is needed.  ``"marginals"``: the
         beliefs at the current weights, by message passing, are the next point, and MAP searches
         only certify.  Few of these do where many vertices are needed, so this is much faster for
-        large examples whose messages converge.  For bipartite matchings the weights move by
-        Newton's method (`learner/_soft_points.py`).
+        large examples.  For bipartite matchings the weights move by Newton's method
+        (`learner/_soft_points.py`).
+    start
+        ``"uniform"`` beliefs, or nearly those of the ``"labels"``.  Then weights start near zero
+        and grow from example to example; from uniform beliefs they start as far out as the penalty
+        allows, and with many variables an iteration or two is spent on coming back.
     tol
         Converged when the gap is below this share of the objective.
 
@@ -91,6 +95,7 @@ class MLEStruct(Objective):
     mode: Literal["block", "batch"] = "block"
     directions: Literal["pairwise", "frank-wolfe"] = "pairwise"
     points: Literal["vertices", "marginals"] = "vertices"
+    start: Literal["uniform", "labels"] = "uniform"
     tol: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -99,6 +104,7 @@ class MLEStruct(Objective):
             ("mode", ("block", "batch")),
             ("directions", ("pairwise", "frank-wolfe")),
             ("points", ("vertices", "marginals")),
+            ("start", ("uniform", "labels")),
         ):
             if getattr(self, name) not in choices:
                 raise InvalidInputError(

@@ -128,6 +128,15 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.mle_struct_synthetic",
         ),
         Experiment(
+            name="mle-struct-segmentation",
+            summary="cut horses out of photographs: MLE-Struct against double loops, over time",
+            paper='K. Tang, N. Ruozzi, D. Belanger and T. Jebara, "Bethe learning of graphical '
+            'models via MAP decoding", Artificial Intelligence and Statistics, 2016, the '
+            "segmentation experiment",
+            module="fieldfit.reproduce.mle_struct_segmentation",
+            needs_data=True,
+        ),
+        Experiment(
             name="mle-struct-roommates",
             summary="who shares a room, with hidden preferences; speed dating as b-matchings",
             paper='K. Tang, N. Ruozzi, D. Belanger and T. Jebara, "Bethe learning of graphical '
