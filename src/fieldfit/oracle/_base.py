@@ -1,17 +1,19 @@
-"""What other parts of the package need of a MAP search."""
+"""What all MAP searches have in common, and what other parts of the package need of one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
 from fieldfit.core.batch import Batch
+from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["MapOracle", "require_oracle"]
+__all__ = ["MapOracle", "MapSearch", "require_oracle"]
 
 
 class MapOracle(Protocol):
@@ -28,6 +30,28 @@ class MapOracle(Protocol):
         ``scores`` and ``optimal_examples`` speak of each example.
         """
         ...
+
+
+class MapSearch(ABC):
+    """A MAP search whose single graphs are batches of one."""
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+    ) -> MapResult:
+        """A labelling of one graph that agrees with the evidence, and what is proved about it."""
+        return self.run_batch(Batch.of([graph]), potentials, observed)
+
+    @abstractmethod
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+    ) -> MapResult:
+        """The same for the union of many graphs; ``scores`` has one entry for each."""
 
 
 def require_oracle(oracle: Any) -> None:

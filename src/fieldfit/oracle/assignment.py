@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
 from fieldfit.core.matching_graphs import checked_weights
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle._match import Match
 from fieldfit.oracle._matching_model import Matching, map_result, recognize
 
@@ -35,7 +35,7 @@ Capacity = int | Sequence[int] | NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Assignment(MapSearch):
     """Maximum-weight matching of rows with columns.
 
     Parameters
@@ -75,15 +75,6 @@ class Assignment:
             except ZeroWeightError as error:
                 raise ZeroWeightError(f"weights[{example}]: {error}") from None
         return found
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling of a model that encodes a bipartite matching."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

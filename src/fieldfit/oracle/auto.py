@@ -20,6 +20,7 @@ from fieldfit.errors import (
     ZeroWeightError,
 )
 from fieldfit.inference.auto import refuse_unused
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle.exact_map import ExactMap
 from fieldfit.oracle.max_product import MaxProduct
 
@@ -49,7 +50,7 @@ MAX_FRUSTRATED = 1000
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(MapSearch):
     """A best labelling by the method that fits the model; ``status`` says which one, and why.
 
     In this order: a clique tree if there is no cycle; `MaxFlow` for binary submodular pairs;
@@ -77,15 +78,6 @@ class Map:
 
     exact: ExactMap = ExactMap()  # noqa: RUF009 -- frozen
     messages: MaxProduct = MaxProduct()  # noqa: RUF009 -- frozen
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling, or a good one with a bound."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

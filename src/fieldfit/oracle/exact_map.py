@@ -19,19 +19,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, observed_labels
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.inference.elimination import Budget, find_plan, fixed_labels
 from fieldfit.inference.exact import log_tables, total_shift
 from fieldfit.kernels.clique_tree import pass_upward, trace_back
+from fieldfit.oracle._base import MapSearch
 
 __all__ = ["ExactMap"]
 
 
 @dataclass(frozen=True)
-class ExactMap:
+class ExactMap(MapSearch):
     """A labelling of largest score, proved, on graphs of moderate treewidth.
 
     Parameters
@@ -47,7 +47,8 @@ class ExactMap:
 
     Examples
     --------
-    >>> graph = FactorGraph.chain(3, 2)
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(3, 2)
     >>> potentials = Potentials(graph, unary=[[0, 1], None, None], factors=[np.eye(2), np.eye(2)])
     >>> result = ExactMap().run(graph, potentials)
     >>> result.labels.tolist(), result.score, result.optimal
@@ -60,15 +61,6 @@ class ExactMap:
     random_state: int = 0
     method: str = "clique-tree"
     time_limit: float | None = None
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling among those that agree with the evidence."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

@@ -24,6 +24,7 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, conditioned_unary
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle._local_polytope import (
     LocalPolytope,
     improved_labels,
@@ -44,7 +45,7 @@ TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
-class LinearProgram:
+class LinearProgram(MapSearch):
     """The linear relaxation of MAP: labels, an upper bound, and the relaxed beliefs.
 
     Examples
@@ -55,15 +56,6 @@ class LinearProgram:
     >>> result.labels.tolist(), round(result.upper_bound, 9), result.optimal
     ([1, 1, 1], 3.0, True)
     """
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """Labels by rounding, with the value and the beliefs of the relaxation."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

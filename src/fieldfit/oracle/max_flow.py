@@ -24,6 +24,7 @@ from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.kernels.cuts import Pairs, find_unsuitable_pair, four_entries
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle._cuts import Arcs, arcs_of, choices_of, cut_choices, examples_with
 from fieldfit.oracle._dual_bound import message_bounds
 from fieldfit.oracle.expansion import expand
@@ -33,7 +34,7 @@ __all__ = ["MaxFlow"]
 
 
 @dataclass(frozen=True)
-class MaxFlow:
+class MaxFlow(MapSearch):
     """Best labellings of submodular pairs by minimum cuts, good ones of metric pairs by moves.
 
     Factors have at most two variables.  An example in which every variable has at most two labels
@@ -64,15 +65,6 @@ class MaxFlow:
 
     max_iter: int = 100
     bound_sweeps: int = 20
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling among those that agree with the evidence, or one found by moves."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
 from fieldfit.core.matching_graphs import checked_weights
 from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, MissingDependencyError, ZeroWeightError
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle._match import Match
 from fieldfit.oracle._matching_model import Matching, map_result, recognize
 
@@ -41,7 +41,7 @@ WEIGHT_BITS = 60
 
 
 @dataclass(frozen=True)
-class PerfectMatching:
+class PerfectMatching(MapSearch):
     """Maximum-weight matching in a general graph; needs the extra ``matching``.
 
     Parameters
@@ -86,15 +86,6 @@ class PerfectMatching:
             except InvalidInputError as error:
                 raise type(error)(f"weights[{example}]: {error}") from None
         return found
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling of a model that encodes a matching."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, observed_labels
 from fieldfit.core.result import MapResult
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.inference._planar_ising import Faces, SpinModel, embed, joined_spins, spin_model
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle.perfect_matching import maximum_weight_edges
 
 __all__ = ["PlanarIsing"]
@@ -34,7 +34,7 @@ IndexArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PlanarIsing:
+class PlanarIsing(MapSearch):
     """Exact MAP of binary pairwise models on planar graphs whose labels can be exchanged.
 
     Tables are arbitrary as long as the field that they and the unary potentials imply vanishes on
@@ -50,7 +50,8 @@ class PlanarIsing:
 
     Examples
     --------
-    >>> graph = FactorGraph.grid(2, 2, 2)
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.grid(2, 2, 2)
     >>> spins = np.array([[1.0, -1.0], [-1.0, 1.0]])
     >>> tables = np.array([1.0, 1.0, 1.0, -2.0])[:, None, None] * spins
     >>> result = PlanarIsing().run(graph, Potentials(graph, None, tables))  # doctest: +SKIP
@@ -59,15 +60,6 @@ class PlanarIsing:
     """
 
     max_frustrated: int = 2000
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """A best labelling; raises if the model has a field or is not planar."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,

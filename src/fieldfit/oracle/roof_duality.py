@@ -29,6 +29,7 @@ from fieldfit.kernels.balance import turn_round
 from fieldfit.kernels.cuts import Pairs
 from fieldfit.kernels.max_flow import Network, solve
 from fieldfit.kernels.roof import HALF, Constants, fill_beliefs, fill_copies, read_choices
+from fieldfit.oracle._base import MapSearch
 from fieldfit.oracle._cuts import (
     Arcs,
     arcs_of,
@@ -47,7 +48,7 @@ ByteArray = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class RoofDuality:
+class RoofDuality(MapSearch):
     """The half-integral relaxation of a pairwise model of two labels, and the labels it proves.
 
     ``upper_bound`` is the value of the relaxation over the local polytope and ``beliefs`` an
@@ -69,15 +70,6 @@ class RoofDuality:
     >>> result.score, result.upper_bound
     (12.0, 12.5)
     """
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> MapResult:
-        """The relaxation of a model with its evidence, and a labelling."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
 
     def run_batch(
         self,
