@@ -1,0 +1,266 @@
+"""The way back through `pair_messages`, in the same blocks (see `reverse_arrays`).
+
+With ``e = exp(lam / c_a)`` of the other variable and the table ``E``, the message is the logarithm of
+``S(y) = sum_x E(x, y) e(x)``, and a term of its derivative is ``t(x, y) = e(x) E(x, y) r(y)`` with
+``r = g / S``.  Its row sums are what goes to ``lam``.  No logarithm is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit
+from numpy.typing import NDArray
+
+from fieldfit.kernels.arrays import NO_WEIGHT, TINY
+from fieldfit.kernels.pair_messages import BLOCK, largest_of
+from fieldfit.kernels.products import table_times, table_transposed_times
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, stack_scratch, store
+
+FloatArray = NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def reverse_pairs(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    begin: int,
+    end: int,
+    model: Any,
+    state: Any,
+    adjoint: Any,
+    damping: float,
+    entropy: bool,
+) -> None:
+    """Derivatives through the pair slots at plan positions ``begin`` to ``end``."""
+    n_labels = len(labels)
+    if n_labels == 2:
+        reverse_binary_pairs(
+            labels, structure, plan, begin, end, model, state, adjoint, damping, entropy
+        )
+        return
+    inner = carray(stack_scratch(labels, 32), (n_labels * BLOCK,))
+    outer = carray(stack_scratch(labels, 1), (n_labels,))
+    margin = carray(stack_scratch(labels, 1), (n_labels,))
+    terms = carray(stack_scratch(labels, 1), (n_labels,))
+    message = state.message
+    for block in range(begin, end, BLOCK):
+        count = min(BLOCK, end - block)
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            source = load(plan.pair_source, block + k)
+            incoming = target - n_labels if factor >= 0 else target + n_labels
+            weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
+            row = k * n_labels
+            for y in range(n_labels):
+                old = load(message, incoming + y)
+                value = weight * load(state.log_belief, source + y) - old
+                store(inner, row + y, value if old > NO_WEIGHT else NO_WEIGHT)
+            top = largest_of(labels, inner, row)
+            top = top if top > NO_WEIGHT else 0.0
+            inverse = 1.0 if weight == 1.0 else 1.0 / weight
+            for y in range(n_labels):
+                store(inner, row + y, (load(inner, row + y) - top) * inverse)
+        for z in range(count * n_labels):
+            store(inner, z, fast_exp(load(inner, z)))
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            forward = factor >= 0
+            factor = factor if forward else ~factor
+            table = load(structure.table_offsets, factor)
+            row = k * n_labels
+            if forward:
+                table_transposed_times(labels, model.exp_table, table, inner, row, outer, 0)
+            else:
+                table_times(labels, model.exp_table, table, inner, row, outer, 0)
+            small = 0
+            for y in range(n_labels):
+                small |= 0 if load(outer, y) > TINY else 1
+            if small:
+                reverse_in_logs(
+                    labels, structure, plan, block + k, model, state, adjoint, damping, margin
+                )
+            else:
+                for y in range(n_labels):
+                    gradient = (1.0 - damping) * load(adjoint.message, target + y)
+                    store(outer, y, gradient / load(outer, y))
+                # a row of terms lies on the stack first: it cannot alias a table, so that this
+                # and the addition to the table both run in vectors
+                if forward:
+                    for x in range(n_labels):
+                        scale = load(inner, row + x)
+                        start = table + x * n_labels
+                        total = 0.0
+                        for y in range(n_labels):
+                            value = scale * load(model.exp_table, start + y) * load(outer, y)
+                            store(terms, y, value)
+                            total += value
+                        for y in range(n_labels):
+                            value = load(adjoint.table, start + y) + load(terms, y)
+                            store(adjoint.table, start + y, value)
+                        store(margin, x, total)
+                else:
+                    for y in range(n_labels):
+                        store(margin, y, 0.0)
+                    for x in range(n_labels):
+                        scale = load(outer, x)
+                        start = table + x * n_labels
+                        for y in range(n_labels):
+                            value = scale * load(model.exp_table, start + y) * load(inner, row + y)
+                            store(terms, y, value)
+                            store(margin, y, load(margin, y) + value)
+                        for y in range(n_labels):
+                            value = load(adjoint.table, start + y) + load(terms, y)
+                            store(adjoint.table, start + y, value)
+            incoming = target - n_labels if forward else target + n_labels
+            for y in range(n_labels):
+                value = load(adjoint.incoming, incoming + y) + load(margin, y)
+                store(adjoint.incoming, incoming + y, value)
+            for y in range(n_labels):
+                store(adjoint.message, target + y, damping * load(adjoint.message, target + y))
+            if entropy:
+                total = 0.0
+                for y in range(n_labels):
+                    old = load(message, incoming + y)
+                    total += load(margin, y) * old if old > NO_WEIGHT else 0.0
+                adjoint.products[factor] += total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def reverse_binary_pairs(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    begin: int,
+    end: int,
+    model: Any,
+    state: Any,
+    adjoint: Any,
+    damping: float,
+    entropy: bool,
+) -> None:
+    """`reverse_pairs` for two labels: one exponential for each message."""
+    ratio = carray(stack_scratch(labels, 16), (BLOCK,))
+    small = carray(stack_scratch(labels, 16), (BLOCK,))
+    margin = carray(stack_scratch(labels, 1), (2,))
+    message = state.message
+    for block in range(begin, end, BLOCK):
+        count = min(BLOCK, end - block)
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            source = load(plan.pair_source, block + k)
+            incoming = target - 2 if factor >= 0 else target + 2
+            weight = load(model.factor_weight, factor if factor >= 0 else ~factor)
+            old_0, old_1 = load(message, incoming), load(message, incoming + 1)
+            value_0 = weight * load(state.log_belief, source) - old_0
+            value_1 = weight * load(state.log_belief, source + 1) - old_1
+            value_0 = value_0 if old_0 > NO_WEIGHT else NO_WEIGHT
+            value_1 = value_1 if old_1 > NO_WEIGHT else NO_WEIGHT
+            if max(value_0, value_1) == NO_WEIGHT:
+                value_0 = value_1 = 0.0
+            difference = value_1 - value_0
+            store(ratio, k, difference if weight == 1.0 else difference / weight)
+        for k in range(count):
+            store(small, k, fast_exp(-abs(load(ratio, k))))
+        for k in range(count):
+            factor = load(plan.pair_factor, block + k)
+            target = load(plan.pair_target, block + k)
+            forward = factor >= 0
+            factor = factor if forward else ~factor
+            table = load(structure.table_offsets, factor)
+            incoming = target - 2 if forward else target + 2
+            inner_0 = 1.0 if load(ratio, k) <= 0.0 else load(small, k)
+            inner_1 = load(small, k) if load(ratio, k) <= 0.0 else 1.0
+            entry_01 = load(model.exp_table, table + 1)
+            entry_10 = load(model.exp_table, table + 2)
+            # terms by (label of the other variable, label of the target)
+            term_00 = inner_0 * load(model.exp_table, table)
+            term_01 = inner_0 * (entry_01 if forward else entry_10)
+            term_10 = inner_1 * (entry_10 if forward else entry_01)
+            term_11 = inner_1 * load(model.exp_table, table + 3)
+            outer_0, outer_1 = term_00 + term_10, term_01 + term_11
+            gradient_0 = load(adjoint.message, target)
+            gradient_1 = load(adjoint.message, target + 1)
+            if outer_0 > TINY and outer_1 > TINY:
+                # one division for both
+                inverse = (1.0 - damping) / (outer_0 * outer_1)
+                if outer_0 * outer_1 > TINY:
+                    scale_0 = gradient_0 * (inverse * outer_1)
+                    scale_1 = gradient_1 * (inverse * outer_0)
+                else:
+                    scale_0 = (1.0 - damping) * gradient_0 / outer_0
+                    scale_1 = (1.0 - damping) * gradient_1 / outer_1
+                term_00, term_10 = term_00 * scale_0, term_10 * scale_0
+                term_01, term_11 = term_01 * scale_1, term_11 * scale_1
+                margin_0, margin_1 = term_00 + term_01, term_10 + term_11
+                store(adjoint.table, table, load(adjoint.table, table) + term_00)
+                value = load(adjoint.table, table + 1) + (term_01 if forward else term_10)
+                store(adjoint.table, table + 1, value)
+                value = load(adjoint.table, table + 2) + (term_10 if forward else term_01)
+                store(adjoint.table, table + 2, value)
+                store(adjoint.table, table + 3, load(adjoint.table, table + 3) + term_11)
+            else:
+                reverse_in_logs(
+                    labels, structure, plan, block + k, model, state, adjoint, damping, margin
+                )
+                margin_0, margin_1 = load(margin, 0), load(margin, 1)
+            store(adjoint.incoming, incoming, load(adjoint.incoming, incoming) + margin_0)
+            store(adjoint.incoming, incoming + 1, load(adjoint.incoming, incoming + 1) + margin_1)
+            store(adjoint.message, target, damping * gradient_0)
+            store(adjoint.message, target + 1, damping * gradient_1)
+            if entropy:
+                old_0, old_1 = load(message, incoming), load(message, incoming + 1)
+                total = margin_0 * old_0 if old_0 > NO_WEIGHT else 0.0
+                total += margin_1 * old_1 if old_1 > NO_WEIGHT else 0.0
+                adjoint.products[factor] += total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def reverse_in_logs(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    index: int,
+    model: Any,
+    state: Any,
+    adjoint: Any,
+    damping: float,
+    margin: FloatArray,
+) -> None:
+    """Terms of one message with a sum that is too small, and their ``margin``."""
+    n_labels = len(labels)
+    lam = carray(stack_scratch(labels, 1), (n_labels,))
+    factor = plan.pair_factor[index]
+    target = plan.pair_target[index]
+    source = plan.pair_source[index]
+    forward = factor >= 0
+    factor = factor if forward else ~factor
+    incoming = target - n_labels if forward else target + n_labels
+    weight = model.factor_weight[factor]
+    for x in range(n_labels):
+        old = state.message[incoming + x]
+        lam[x] = weight * state.log_belief[source + x] - old if old > NO_WEIGHT else NO_WEIGHT
+        margin[x] = 0.0
+    table = structure.table_offsets[factor]
+    for y in range(n_labels):
+        start = table + y if forward else table + y * n_labels
+        step = n_labels if forward else 1
+        top = NO_WEIGHT
+        for x in range(n_labels):
+            top = max(top, model.log_table[start + x * step] + lam[x])
+        gradient = (1.0 - damping) * adjoint.message[target + y]
+        if top == NO_WEIGHT or gradient == 0.0:
+            continue
+        total = 0.0
+        for x in range(n_labels):
+            total += np.exp((model.log_table[start + x * step] + lam[x] - top) / weight)
+        for x in range(n_labels):
+            value = np.exp((model.log_table[start + x * step] + lam[x] - top) / weight)
+            term = gradient * value / total
+            adjoint.table[start + x * step] += term
+            margin[x] += term
