@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,18 @@ from numpy.typing import NDArray
 from fieldfit.core.batch import Batch
 from fieldfit.core.potentials import Beliefs, Potentials, add_to_single_factors, require_graph
 from fieldfit.core.result import InferenceResult
-from fieldfit.inference._message_model import initial_state, raise_contradiction
+from fieldfit.inference._message_model import raise_contradiction
 from fieldfit.inference.schedule import common_labels
 from fieldfit.kernels.arrays import CONTRADICTION, Changes, Model, Plan, State
 from fieldfit.kernels.beliefs import factor_beliefs, unary_beliefs
 from fieldfit.kernels.pair_beliefs import pair_beliefs
-from fieldfit.kernels.recorded_sweeps import reverse_refresh
+from fieldfit.kernels.recorded_sweeps import record_sweep, reverse_refresh, reverse_sweep
 from fieldfit.kernels.reverse_arrays import Adjoint, Tape
-from fieldfit.kernels.reverse_beliefs import reverse_factor_beliefs, reverse_unary_beliefs
-from fieldfit.kernels.reverse_threads import sweep_kernels
+from fieldfit.kernels.reverse_beliefs import (
+    normalised_beliefs,
+    reverse_factor_beliefs,
+    reverse_unary_beliefs,
+)
 from fieldfit.kernels.sweeps import refresh
 
 __all__ = ["PulledBack", "UnrolledRun"]
@@ -72,9 +76,11 @@ class UnrolledRun:
         self._plan, self._models = plan, tuple(models)
         self._n_sweeps, self._length, self._damping = n_sweeps, length, damping
         self._labels, self._structure = common_labels(graph), graph.structure
-        self._record, self._reverse = sweep_kernels(n_jobs)
+        self._record, self._reverse = _sweep_kernels(n_jobs)
         self._everyone = np.arange(graph.n_variables, dtype=np.int32)
-        self._state = initial_state(graph, self._models[0], None)
+        self._state = State(
+            np.zeros(int(graph.message_offsets[-1])), np.empty(int(graph.unary_offsets[-1]))
+        )
         self._refresh(self._models[0], self._state)
         widths = graph.cardinalities[graph.slot_variables[plan.slots]]
         offsets = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)]).astype(np.int64)
@@ -112,9 +118,7 @@ class UnrolledRun:
 
     def _refresh(self, model: Model, state: State) -> None:
         count = np.int32(len(self._everyone))
-        flags = refresh(
-            self._labels, self._structure, self._everyone, _ZERO, count, model, state
-        )
+        flags = refresh(self._labels, self._structure, self._everyone, _ZERO, count, model, state)
         if flags & CONTRADICTION:
             raise_contradiction(self.batch.graph, state)
 
@@ -122,27 +126,31 @@ class UnrolledRun:
 
     def beliefs(self, *, tables: bool = True) -> Beliefs:
         """Beliefs after the last sweep; without ``tables`` those of factors are left at zero."""
-        return self._beliefs(tables)[0]
-
-    def _beliefs(self, tables: bool) -> tuple[Beliefs, FloatArray, FloatArray]:
-        """Beliefs, and the logarithms of their normalisers (variables, factors)."""
-        graph, model = self.batch.graph, self._models[-1]
+        graph = self.batch.graph
         unary = np.empty(int(graph.unary_offsets[-1]))
-        log_variable, log_factor = np.empty(graph.n_variables), np.zeros(graph.n_factors)
-        # the kernel leaves log-beliefs normalised, which `factor_beliefs` needs; the way back
-        # starts from those with maximum 0
-        state = State(self._state.message, self._state.log_belief.copy())
-        unary_beliefs(self._structure, model, state, unary, log_variable)
+        normalised_beliefs(graph.unary_offsets, self._state.log_belief, unary)
         values = np.zeros(int(graph.table_offsets[-1]))
         if tables:
-            pair_beliefs(self._labels, self._structure, model, state, values, log_factor)
-            factor_beliefs(self._structure, model, state, values, log_factor)
-        return Beliefs(graph, unary, values), log_variable, log_factor
+            self._fill_tables(self._state, values)
+        return Beliefs(graph, unary, values)
+
+    def _fill_tables(self, state: State, tables: FloatArray) -> FloatArray:
+        """Beliefs of factors; returns the logarithms of their normalisers."""
+        log_factor = np.empty(self.batch.graph.n_factors)
+        model = self._models[-1]
+        pair_beliefs(self._labels, self._structure, model, state, tables, log_factor)
+        factor_beliefs(self._structure, model, state, tables, log_factor)
+        return log_factor
 
     def result(self) -> InferenceResult:
         """Beliefs and the value of the surrogate at these messages, of which nothing is proved."""
         graph, batch, model = self.batch.graph, self.batch, self._models[-1]
-        beliefs, log_variable, log_factor = self._beliefs(True)
+        unary, log_variable = np.empty(int(graph.unary_offsets[-1])), np.empty(graph.n_variables)
+        # the value needs normalised log-beliefs; the way back starts from those with maximum 0
+        state = _copied(self._state)
+        unary_beliefs(self._structure, model, state, unary, log_variable)
+        tables = np.empty(int(graph.table_offsets[-1]))
+        log_factor = self._fill_tables(state, tables)
         constants = np.zeros(graph.n_factors)
         empty = graph.arities == 0
         constants[empty] = model.log_table[graph.table_offsets[:-1][empty]]
@@ -153,7 +161,7 @@ class UnrolledRun:
         )
         sweeps = "1 sweep" if self._n_sweeps == 1 else f"{self._n_sweeps} sweeps"
         return InferenceResult(
-            beliefs=beliefs,
+            beliefs=Beliefs(graph, unary, tables),
             log_partition=float(values.sum()),
             bound=None,
             converged=False,
@@ -199,9 +207,7 @@ class UnrolledRun:
             adjoint._replace(unary=one.unary_values, table=one.factor_values) for one in gradients
         ]
         given = np.require(derivative.unary_values, np.float64, ["C", "W"])
-        reverse_unary_beliefs(
-            graph.unary_offsets, beliefs.unary_values, given, adjoint.log_belief
-        )
+        reverse_unary_beliefs(graph.unary_offsets, beliefs.unary_values, given, adjoint.log_belief)
         if derivative.factor_values.any():
             reverse_factor_beliefs(
                 self._structure, self._models[-1], state, beliefs.factor_values,
@@ -258,6 +264,15 @@ class UnrolledRun:
             total -= np.add.reduceat(terms, graph.table_offsets[:-1])
         total /= self._models[0].factor_weight
         return np.where(graph.arities >= 2, total, 0.0)
+
+
+def _sweep_kernels(n_jobs: int | None) -> tuple[Any, Any]:
+    """The serial or the threaded sweeps; the threaded ones are compiled only when asked for."""
+    if n_jobs is None or n_jobs == 1:
+        return record_sweep, reverse_sweep
+    from fieldfit.kernels.reverse_threads import threaded_kernels
+
+    return threaded_kernels(n_jobs)
 
 
 def _copied(state: State) -> State:

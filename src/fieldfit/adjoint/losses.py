@@ -28,10 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.errors import InvalidInputError
-from fieldfit.kernels.losses import HARD, LOG, QUADRATIC, SMOOTH, belief_losses
+from fieldfit.kernels.losses import HARD, LOG, QUADRATIC, SMOOTH, belief_losses, true_configurations
 
 __all__ = ["LOSSES", "SMOOTH_LOSSES", "MarginalLoss"]
 
@@ -77,7 +76,7 @@ class MarginalLoss:
     Examples
     --------
     >>> import fieldfit as ff
-    >>> batch = Batch.of([FactorGraph.chain(2, 2)])
+    >>> batch = Batch.of([ff.FactorGraph.chain(2, 2)])
     >>> beliefs = ff.SumProduct().run_batch(batch, ff.Potentials(batch.graph)).beliefs
     >>> MarginalLoss("ccl").values(batch, beliefs, np.array([0, 1])).round(4)
     array([1.3863])
@@ -134,10 +133,11 @@ class MarginalLoss:
         """Values; the derivative goes into two arrays of zeros unless these are empty."""
         graph = batch.graph
         if self.reads_factors:
-            entries, offsets = _true_configurations(graph, labels), graph.table_offsets
-            given, derivative = beliefs.factor_values, tables
+            entries = np.empty(graph.n_factors, dtype=np.int64)
+            true_configurations(graph.structure, labels.astype(np.int32), entries)
+            offsets, given, derivative = graph.table_offsets, beliefs.factor_values, tables
         else:
-            entries = np.where(labels >= 0, graph.unary_offsets[:-1] + labels, -1)
+            entries = np.where(labels >= 0, graph.unary_offsets[:-1] + labels, np.int64(-1))
             offsets, given, derivative = graph.unary_offsets, beliefs.unary_values, unary
         values = np.empty(len(entries))
         belief_losses(
@@ -146,18 +146,3 @@ class MarginalLoss:
         )  # fmt: skip
         sums = batch.sum_factors if self.reads_factors else batch.sum_variables
         return sums(values)
-
-
-def _true_configurations(graph: FactorGraph, labels: LabelArray) -> NDArray[np.int64]:
-    """Table entry of the labels of each factor, -1 where one is missing or the arity below two."""
-    is_missing = labels[graph.slot_variables] < 0
-    n_missing = np.bincount(graph.slot_factors[is_missing], minlength=graph.n_factors)
-    entries = np.full(graph.n_factors, -1, dtype=np.int64)
-    known = np.flatnonzero((n_missing == 0) & (graph.arities >= 2))
-    local = np.zeros(len(known), dtype=np.int64)
-    for position in range(int(graph.arities[known].max(initial=0))):
-        has = np.flatnonzero(graph.arities[known] > position)
-        variables = graph.slot_variables[graph.scope_offsets[known[has]] + position]
-        local[has] = local[has] * graph.cardinalities[variables] + labels[variables]
-    entries[known] = graph.table_offsets[known] + local
-    return entries

@@ -12,13 +12,23 @@ where ``s(x) = 1 / (1 + exp(-x))``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.simd import fast_exp, fast_log
 
-__all__ = ["HARD", "LOG", "QUADRATIC", "SMALLEST_BELIEF", "SMOOTH", "belief_losses"]
+__all__ = [
+    "HARD",
+    "LOG",
+    "QUADRATIC",
+    "SMALLEST_BELIEF",
+    "SMOOTH",
+    "belief_losses",
+    "true_configurations",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -84,3 +94,20 @@ def belief_losses(
                 slope = sharpness * small * larger * larger
                 derivative[best] = slope
                 derivative[truth] = -slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def true_configurations(
+    structure: Any, labels: NDArray[np.int32], entries: NDArray[np.int64]
+) -> None:
+    """Table entry of the labels of each factor, -1 where one is missing or the arity below two."""
+    for factor in range(len(entries)):
+        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+        entry = 0 if stop - first >= 2 else -1
+        for slot in range(first, stop):
+            variable = structure.slot_variables[slot]
+            if labels[variable] < 0:
+                entry = -1
+            elif entry >= 0:
+                entry = entry * structure.cardinalities[variable] + labels[variable]
+        entries[factor] = structure.table_offsets[factor] + entry if entry >= 0 else -1

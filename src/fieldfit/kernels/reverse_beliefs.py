@@ -14,10 +14,27 @@ from numpy.typing import NDArray
 
 from fieldfit.kernels.factor_messages import next_row
 from fieldfit.kernels.reverse_factors import add_margins
-from fieldfit.kernels.simd import SAFE_FASTMATH, load, store
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+def normalised_beliefs(
+    unary_offsets: IntArray, log_belief: FloatArray, beliefs: FloatArray
+) -> None:
+    """``exp(log tau_i) / sum``, for log-beliefs with maximum 0, as sweeps leave them."""
+    for z in range(len(log_belief)):
+        store(beliefs, z, fast_exp(load(log_belief, z)))
+    for i in range(len(unary_offsets) - 1):
+        begin, end = load(unary_offsets, i), load(unary_offsets, i + 1)
+        total = 0.0
+        for z in range(begin, end):
+            total += load(beliefs, z)
+        inverse = 1.0 / total
+        for z in range(begin, end):
+            store(beliefs, z, load(beliefs, z) * inverse)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from fieldfit.kernels.arrays import NO_WEIGHT, TINY
 from fieldfit.kernels.pair_messages import BLOCK, largest_of
-from fieldfit.kernels.products import table_times, table_transposed_times
+from fieldfit.kernels.products import (
+    spread_columns,
+    spread_rows,
+    table_times,
+    table_transposed_times,
+)
 from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, stack_scratch, store
 
 FloatArray = NDArray[np.float64]
@@ -44,7 +49,6 @@ def reverse_pairs(
     inner = carray(stack_scratch(labels, 32), (n_labels * BLOCK,))
     outer = carray(stack_scratch(labels, 1), (n_labels,))
     margin = carray(stack_scratch(labels, 1), (n_labels,))
-    terms = carray(stack_scratch(labels, 1), (n_labels,))
     message = state.message
     for block in range(begin, end, BLOCK):
         count = min(BLOCK, end - block)
@@ -88,34 +92,16 @@ def reverse_pairs(
                 for y in range(n_labels):
                     gradient = (1.0 - damping) * load(adjoint.message, target + y)
                     store(outer, y, gradient / load(outer, y))
-                # a row of terms lies on the stack first: it cannot alias a table, so that this
-                # and the addition to the table both run in vectors
                 if forward:
-                    for x in range(n_labels):
-                        scale = load(inner, row + x)
-                        start = table + x * n_labels
-                        total = 0.0
-                        for y in range(n_labels):
-                            value = scale * load(model.exp_table, start + y) * load(outer, y)
-                            store(terms, y, value)
-                            total += value
-                        for y in range(n_labels):
-                            value = load(adjoint.table, start + y) + load(terms, y)
-                            store(adjoint.table, start + y, value)
-                        store(margin, x, total)
+                    spread_rows(
+                        labels, model.exp_table, table, inner, row, outer, 0, adjoint.table,
+                        margin, 0,
+                    )  # fmt: skip
                 else:
-                    for y in range(n_labels):
-                        store(margin, y, 0.0)
-                    for x in range(n_labels):
-                        scale = load(outer, x)
-                        start = table + x * n_labels
-                        for y in range(n_labels):
-                            value = scale * load(model.exp_table, start + y) * load(inner, row + y)
-                            store(terms, y, value)
-                            store(margin, y, load(margin, y) + value)
-                        for y in range(n_labels):
-                            value = load(adjoint.table, start + y) + load(terms, y)
-                            store(adjoint.table, start + y, value)
+                    spread_columns(
+                        labels, model.exp_table, table, outer, 0, inner, row, adjoint.table,
+                        margin, 0,
+                    )  # fmt: skip
             incoming = target - n_labels if forward else target + n_labels
             for y in range(n_labels):
                 value = load(adjoint.incoming, incoming + y) + load(margin, y)
@@ -144,10 +130,20 @@ def reverse_binary_pairs(
     entropy: bool,
 ) -> None:
     """`reverse_pairs` for two labels: one exponential for each message."""
+    # one value for each message of a block: lam_1 - lam_0 and then exp(lam_0), exp(lam_1); the two
+    # derivatives; four terms by (label of the other variable, label of the target)
     ratio = carray(stack_scratch(labels, 16), (BLOCK,))
-    small = carray(stack_scratch(labels, 16), (BLOCK,))
+    inner_0 = carray(stack_scratch(labels, 16), (BLOCK,))
+    inner_1 = carray(stack_scratch(labels, 16), (BLOCK,))
+    gradient_0 = carray(stack_scratch(labels, 16), (BLOCK,))
+    gradient_1 = carray(stack_scratch(labels, 16), (BLOCK,))
+    term_00 = carray(stack_scratch(labels, 16), (BLOCK,))
+    term_01 = carray(stack_scratch(labels, 16), (BLOCK,))
+    term_10 = carray(stack_scratch(labels, 16), (BLOCK,))
+    term_11 = carray(stack_scratch(labels, 16), (BLOCK,))
     margin = carray(stack_scratch(labels, 1), (2,))
     message = state.message
+    kept = 1.0 - damping
     for block in range(begin, end, BLOCK):
         count = min(BLOCK, end - block)
         for k in range(count):
@@ -165,8 +161,35 @@ def reverse_binary_pairs(
                 value_0 = value_1 = 0.0
             difference = value_1 - value_0
             store(ratio, k, difference if weight == 1.0 else difference / weight)
+            store(gradient_0, k, load(adjoint.message, target))
+            store(gradient_1, k, load(adjoint.message, target + 1))
+            table = load(structure.table_offsets, factor if factor >= 0 else ~factor)
+            entry_01 = load(model.exp_table, table + 1)
+            entry_10 = load(model.exp_table, table + 2)
+            store(term_00, k, load(model.exp_table, table))
+            store(term_01, k, entry_01 if factor >= 0 else entry_10)
+            store(term_10, k, entry_10 if factor >= 0 else entry_01)
+            store(term_11, k, load(model.exp_table, table + 3))
         for k in range(count):
-            store(small, k, fast_exp(-abs(load(ratio, k))))
+            small = fast_exp(-abs(load(ratio, k)))
+            store(inner_0, k, 1.0 if load(ratio, k) <= 0.0 else small)
+            store(inner_1, k, small if load(ratio, k) <= 0.0 else 1.0)
+        tiny = 0
+        for k in range(count):
+            value_00 = load(term_00, k) * load(inner_0, k)
+            value_01 = load(term_01, k) * load(inner_0, k)
+            value_10 = load(term_10, k) * load(inner_1, k)
+            value_11 = load(term_11, k) * load(inner_1, k)
+            outer_0, outer_1 = value_00 + value_10, value_01 + value_11
+            tiny |= 0 if outer_0 > TINY and outer_1 > TINY else 1
+            scale_0 = kept * load(gradient_0, k) / outer_0
+            scale_1 = kept * load(gradient_1, k) / outer_1
+            store(term_00, k, value_00 * scale_0)
+            store(term_10, k, value_10 * scale_0)
+            store(term_01, k, value_01 * scale_1)
+            store(term_11, k, value_11 * scale_1)
+            # sums that are too small are told from the others by this
+            store(ratio, k, min(outer_0, outer_1))
         for k in range(count):
             factor = load(plan.pair_factor, block + k)
             target = load(plan.pair_target, block + k)
@@ -174,45 +197,25 @@ def reverse_binary_pairs(
             factor = factor if forward else ~factor
             table = load(structure.table_offsets, factor)
             incoming = target - 2 if forward else target + 2
-            inner_0 = 1.0 if load(ratio, k) <= 0.0 else load(small, k)
-            inner_1 = load(small, k) if load(ratio, k) <= 0.0 else 1.0
-            entry_01 = load(model.exp_table, table + 1)
-            entry_10 = load(model.exp_table, table + 2)
-            # terms by (label of the other variable, label of the target)
-            term_00 = inner_0 * load(model.exp_table, table)
-            term_01 = inner_0 * (entry_01 if forward else entry_10)
-            term_10 = inner_1 * (entry_10 if forward else entry_01)
-            term_11 = inner_1 * load(model.exp_table, table + 3)
-            outer_0, outer_1 = term_00 + term_10, term_01 + term_11
-            gradient_0 = load(adjoint.message, target)
-            gradient_1 = load(adjoint.message, target + 1)
-            if outer_0 > TINY and outer_1 > TINY:
-                # one division for both
-                inverse = (1.0 - damping) / (outer_0 * outer_1)
-                if outer_0 * outer_1 > TINY:
-                    scale_0 = gradient_0 * (inverse * outer_1)
-                    scale_1 = gradient_1 * (inverse * outer_0)
-                else:
-                    scale_0 = (1.0 - damping) * gradient_0 / outer_0
-                    scale_1 = (1.0 - damping) * gradient_1 / outer_1
-                term_00, term_10 = term_00 * scale_0, term_10 * scale_0
-                term_01, term_11 = term_01 * scale_1, term_11 * scale_1
-                margin_0, margin_1 = term_00 + term_01, term_10 + term_11
-                store(adjoint.table, table, load(adjoint.table, table) + term_00)
-                value = load(adjoint.table, table + 1) + (term_01 if forward else term_10)
-                store(adjoint.table, table + 1, value)
-                value = load(adjoint.table, table + 2) + (term_10 if forward else term_01)
-                store(adjoint.table, table + 2, value)
-                store(adjoint.table, table + 3, load(adjoint.table, table + 3) + term_11)
-            else:
+            if tiny and not load(ratio, k) > TINY:
                 reverse_in_logs(
                     labels, structure, plan, block + k, model, state, adjoint, damping, margin
                 )
                 margin_0, margin_1 = load(margin, 0), load(margin, 1)
+            else:
+                value_00, value_01 = load(term_00, k), load(term_01, k)
+                value_10, value_11 = load(term_10, k), load(term_11, k)
+                margin_0, margin_1 = value_00 + value_01, value_10 + value_11
+                cross_01 = value_01 if forward else value_10
+                cross_10 = value_10 if forward else value_01
+                store(adjoint.table, table, load(adjoint.table, table) + value_00)
+                store(adjoint.table, table + 1, load(adjoint.table, table + 1) + cross_01)
+                store(adjoint.table, table + 2, load(adjoint.table, table + 2) + cross_10)
+                store(adjoint.table, table + 3, load(adjoint.table, table + 3) + value_11)
             store(adjoint.incoming, incoming, load(adjoint.incoming, incoming) + margin_0)
             store(adjoint.incoming, incoming + 1, load(adjoint.incoming, incoming + 1) + margin_1)
-            store(adjoint.message, target, damping * gradient_0)
-            store(adjoint.message, target + 1, damping * gradient_1)
+            store(adjoint.message, target, damping * load(gradient_0, k))
+            store(adjoint.message, target + 1, damping * load(gradient_1, k))
             if entropy:
                 old_0, old_1 = load(message, incoming), load(message, incoming + 1)
                 total = margin_0 * old_0 if old_0 > NO_WEIGHT else 0.0
