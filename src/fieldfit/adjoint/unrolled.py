@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.adjoint._unrolled_run import UnrolledRun
-from fieldfit.adjoint.orders import GRID_ORDER, batch_plan
+from fieldfit.adjoint.plans import GRID_ORDER, batch_plan
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Entropy
 from fieldfit.core.graph import FactorGraph
@@ -148,11 +148,7 @@ class UnrolledSumProduct:
     def _plan_entries(self, batch: Batch) -> int:
         """Message entries that one sweep overwrites."""
         counting = self.entropy.counting_numbers(batch.graph)
-        is_bethe = bool(
-            np.all(counting.factor[batch.graph.arities >= 2] == 1.0)
-            and np.all(counting.variable_total == 1.0)
-        )
-        plan = batch_plan(batch, self.schedule, self.order, is_bethe=is_bethe)
+        plan = batch_plan(batch, self.schedule, self.order, counting)
         others = batch.graph.cardinalities[batch.graph.slot_variables[plan.slots]]
         return len(plan.pair_target) * batch.graph.pair_cardinality + int(others.sum())
 
@@ -178,10 +174,7 @@ class UnrolledSumProduct:
             )
         counting = self.entropy.counting_numbers(batch.graph)
         models = [build_model(batch.graph, one, counting, observed) for one in given]
-        is_bethe = bool(
-            np.all(models[0].factor_weight == 1.0) and np.all(models[0].variable_total == 1.0)
-        )
-        plan = batch_plan(batch, self.schedule, self.order, is_bethe=is_bethe)
+        plan = batch_plan(batch, self.schedule, self.order, counting)
         run = UnrolledRun(
             batch, plan, models, self.n_sweeps, length, float(self.damping), self.n_jobs,
             f"UnrolledSumProduct({self.entropy.name}, {self.schedule}, {self.n_sweeps})",
