@@ -2,9 +2,9 @@
 
 A converged result does not depend on the order of messages; that of a few sweeps does.  `plan_for`
 may take another order for a union of examples than for each of them (where a run of variables ends,
-whether there is a cycle anywhere, which forests cover everything).  Here the order inside an example
-is a function of its own graph, so that a fitted model predicts for one picture what it learned
-with ninety.
+whether there is a cycle anywhere, which forests cover everything).  Here the order inside an
+example is a function of its own graph, so that a fitted model predicts for one picture what it
+learned with ninety.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _bethe_examples(batch: Batch, counting: CountingNumbers) -> NDArray[np.bool_
     others = (counting.factor != 1.0) & (batch.graph.arities >= 2)
     n_others = batch.sum_factors(others.astype(np.float64))
     n_others += batch.sum_variables((counting.variable_total != 1.0).astype(np.float64))
-    return n_others == 0.0
+    return np.asarray(n_others == 0.0)
 
 
 def _joined_plan(batch: Batch, schedule: str, is_bethe: NDArray[np.bool_]) -> Plan:

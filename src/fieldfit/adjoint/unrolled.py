@@ -7,8 +7,8 @@ procedure will give (Domke, thesis 2009, chapter 5; Stoyanov, Ropson and Eisner,
 minimization of graphical model parameters given approximate inference", 2011).  The derivatives are
 stated in `fieldfit.kernels.reverse_arrays`.
 
-The forward pass keeps the messages that every sweep overwrites (the *tape*); with ``checkpoints`` it
-keeps the state before every few sweeps instead, and the way back repeats these sweeps.
+The forward pass keeps the messages that every sweep overwrites (the *tape*); with ``checkpoints``
+it keeps the state before every few sweeps instead, and the way back repeats these sweeps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class UnrolledSumProduct:
     checkpoints
         ``None`` keeps the tape of all sweeps.  A number ``s`` keeps the messages of every ``s``-th
         sweep and the tape of ``s`` sweeps, and computes the others twice; ``"sqrt"`` takes about
-        the square root of ``n_sweeps``, where memory is least.  The numbers are the same bit for bit.
+        the square root of ``n_sweeps``, where memory is least.  The numbers are the same bit for
+        bit.
     n_jobs
         Threads; 1 if ``None``.  The result does not depend on it.
 
@@ -131,8 +132,8 @@ class UnrolledSumProduct:
     ) -> UnrolledRun:
         """The sweeps with their tape, for derivatives.
 
-        A sequence of ``n_sweeps`` potentials gives each sweep its own: a sweep begins by forming the
-        beliefs from its potentials and the messages so far, and the last ones make the final
+        A sequence of ``n_sweeps`` potentials gives each sweep its own: a sweep begins by forming
+        the beliefs from its potentials and the messages so far, and the last ones make the final
         beliefs.
         """
         return self._record(batch, potentials, observed, self._sweeps_on_tape())

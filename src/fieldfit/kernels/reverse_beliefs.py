@@ -1,7 +1,7 @@
 """The way back through normalised beliefs, where every reverse pass begins (see `reverse_arrays`).
 
-A belief is ``b = exp(v) / sum exp(v)``, so ``g[v] = b (g[b] - <g[b], b>)``, with ``v = log tau_i`` for
-variables and ``v = (th_a + sum_i lam_ai) / c_a`` for factors.
+A belief is ``b = exp(v) / sum exp(v)``, so ``g[v] = b (g[b] - <g[b], b>)``, with ``v = log tau_i``
+for variables and ``v = (th_a + sum_i lam_ai) / c_a`` for factors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The way back through `pair_messages`, in the same blocks (see `reverse_arrays`).
 
-With ``e = exp(lam / c_a)`` of the other variable and the table ``E``, the message is the logarithm of
-``S(y) = sum_x E(x, y) e(x)``, and a term of its derivative is ``t(x, y) = e(x) E(x, y) r(y)`` with
-``r = g / S``.  Its row sums are what goes to ``lam``.  No logarithm is needed.
+With ``e = exp(lam / c_a)`` of the other variable and the table ``E``, the message is the logarithm
+of ``S(y) = sum_x E(x, y) e(x)``, and a term of its derivative is ``t(x, y) = e(x) E(x, y) r(y)``
+with ``r = g / S``.  Its row sums are what goes to ``lam``.  No logarithm is needed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     value = L(b(th), y),    b(th) = beliefs after n_sweeps sweeps from uniform messages
 
 The sweeps need not converge.  They are a map from potentials to beliefs, the same in training and
-in prediction, and the gradient is the exact derivative of this map (`UnrolledSumProduct`).  The loss
-``L`` looks only at beliefs of what is labelled, so missing labels need no inference of their own.
+in prediction, and the gradient is the exact derivative of this map (`UnrolledSumProduct`).  The
+loss ``L`` looks only at beliefs of what is labelled, so missing labels need no inference of their
+own.
 
 Reference: Domke, thesis (2009), chapter 5.
 """
