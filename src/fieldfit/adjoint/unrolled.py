@@ -30,8 +30,9 @@ from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._message_model import build_model
+from fieldfit.kernels.arrays import Plan
 
-__all__ = ["UnrolledSumProduct"]
+__all__ = ["UnrolledSumProduct", "given_potentials", "require_count"]
 
 FloatArray = NDArray[np.float64]
 
@@ -79,7 +80,7 @@ class UnrolledSumProduct:
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        _require_count("n_sweeps", self.n_sweeps)
+        require_count("n_sweeps", self.n_sweeps)
         if not isinstance(self.entropy, Entropy) or self.entropy.is_optimized:
             raise InvalidInputError(
                 "entropy must be an object with fixed counting numbers, such as Bethe() or "
@@ -98,7 +99,7 @@ class UnrolledSumProduct:
         if not 0.0 <= self.damping < 1.0:
             raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
         if self.checkpoints is not None and self.checkpoints != "sqrt":
-            _require_count("checkpoints", self.checkpoints)
+            require_count("checkpoints", self.checkpoints)
 
     def run(
         self,
@@ -140,18 +141,18 @@ class UnrolledSumProduct:
 
     def tape_bytes(self, graph: FactorGraph) -> int:
         """Bytes of tape and checkpoints for one graph."""
-        per_sweep = self._plan_entries(Batch.of([graph]))
+        plan = self.plan(Batch.of([graph]))
+        others = graph.cardinalities[graph.slot_variables[plan.slots]]
+        per_sweep = len(plan.pair_target) * graph.pair_cardinality + int(others.sum())
         length = self._sweeps_on_tape()
         n_kept = -(-self.n_sweeps // length) - 1
         state = int(graph.message_offsets[-1]) + int(graph.unary_offsets[-1])
         return 8 * (length * per_sweep + n_kept * state)
 
-    def _plan_entries(self, batch: Batch) -> int:
-        """Message entries that one sweep overwrites."""
+    def plan(self, batch: Batch) -> Plan:
+        """The messages of one sweep in their order, on the union graph of a batch."""
         counting = self.entropy.counting_numbers(batch.graph)
-        plan = batch_plan(batch, self.schedule, self.order, counting)
-        others = batch.graph.cardinalities[batch.graph.slot_variables[plan.slots]]
-        return len(plan.pair_target) * batch.graph.pair_cardinality + int(others.sum())
+        return batch_plan(batch, self.schedule, self.order, counting)
 
     def _sweeps_on_tape(self) -> int:
         if self.checkpoints is None:
@@ -167,24 +168,40 @@ class UnrolledSumProduct:
         observed: dict[int, int] | ArrayLike | None,
         length: int,
     ) -> UnrolledRun:
-        given = (potentials,) if isinstance(potentials, Potentials) else tuple(potentials)
-        if len(given) != self.n_sweeps and isinstance(potentials, Sequence):
-            raise InvalidInputError(
-                f"potentials must be one for all sweeps or {self.n_sweeps}, one for each, "
-                f"got {len(given)}"
-            )
+        given = given_potentials(potentials, self.n_sweeps)
         counting = self.entropy.counting_numbers(batch.graph)
         models = [build_model(batch.graph, one, counting, observed) for one in given]
-        plan = batch_plan(batch, self.schedule, self.order, counting)
+        name = f"UnrolledSumProduct({self.entropy.name}, {self.schedule}, {self.n_sweeps})"
         run = UnrolledRun(
-            batch, plan, models, self.n_sweeps, length, float(self.damping), self.n_jobs,
-            f"UnrolledSumProduct({self.entropy.name}, {self.schedule}, {self.n_sweeps})",
-        )  # fmt: skip
+            batch,
+            self.plan(batch),
+            models,
+            self.n_sweeps,
+            length,
+            float(self.damping),
+            self.n_jobs,
+            name,
+        )
         run.forward()
         return run
 
 
-def _require_count(name: str, value: Any) -> None:
+def given_potentials(
+    potentials: Potentials | Sequence[Potentials], n_sweeps: int
+) -> tuple[Potentials, ...]:
+    """One entry for all sweeps, or one for each."""
+    if isinstance(potentials, Potentials):
+        return (potentials,)
+    if len(potentials) != n_sweeps:
+        raise InvalidInputError(
+            f"potentials must be one for all sweeps or {n_sweeps}, one for each, "
+            f"got {len(potentials)}"
+        )
+    return tuple(potentials)
+
+
+def require_count(name: str, value: Any) -> None:
+    """Refuse what is not a positive integer."""
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_integer or value < 1:
         raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")

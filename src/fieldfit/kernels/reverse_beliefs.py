@@ -98,6 +98,10 @@ def reverse_factor_beliefs(
                 store(adjoint.table, row + y, load(adjoint.table, row + y) + value)
                 store(margins, row_start + y, load(margins, row_start + y) + value)
                 total += value
+            if last - first == 1:  # a pair: rows are the labels of its first variable
+                margins[digits[0]] = total
+                digits[0] += 1
+                continue
             for position in range(first, last):
                 offset = structure.message_offsets[position] - base
                 margins[offset + digits[position - first]] += total
