@@ -125,6 +125,11 @@ OBJECTIVES = (
     _procedural("cquad", ff.Bethe(), "tree"),
     _procedural("suclass", ff.TreeReweighted(), "sequential"),
     _procedural("scclass", ff.Bethe(), "flooding"),
+    Entry(
+        "procedural mean field",
+        ProceduralLoss("ccl", n_sweeps=3, entropy="mean-field", damping=0.2),
+        everywhere=False,
+    ),
     Entry("moment matching", MomentMatching(), everywhere=False, above=True),
     _hinge("perceptron", Perceptron(ff.ExactMap()), 0.0),
     _hinge("max-margin", MaxMargin(ff.ExactMap()), 1.0),

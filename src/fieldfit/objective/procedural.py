@@ -12,6 +12,7 @@ Reference: Domke, thesis (2009), chapter 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from fieldfit.adjoint.losses import SMOOTH_LOSSES, MarginalLoss
 from fieldfit.adjoint.unrolled import UnrolledSumProduct
+from fieldfit.adjoint.unrolled_mean_field import UnrolledMeanField
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Entropy
 from fieldfit.core.graph import FactorGraph
@@ -28,6 +30,9 @@ from fieldfit.objective._base import Evaluation, LabelArray, Objective
 from fieldfit.objective._errors import require_possible_where_seen
 
 __all__ = ["ProceduralLoss"]
+
+#: What ``entropy`` takes besides objects: the entropy of products.
+MEAN_FIELD = "mean-field"
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,11 @@ class ProceduralLoss(Objective):
         ``"ucl"``, ``"uquad"``, ``"suclass"`` (on beliefs of variables), ``"ccl"``, ``"cquad"`` or
         ``"scclass"`` (on those of factors), or a `MarginalLoss`.
     n_sweeps, entropy, schedule, order, damping, checkpoints, n_jobs
-        As in `UnrolledSumProduct`.
+        As in `UnrolledSumProduct`.  With ``entropy="mean-field"`` the sweeps are those of
+        `UnrolledMeanField`, and only ``n_sweeps`` and ``damping`` matter.
     per_sweep_weights
-        Give every sweep its own weights.
+        Give every sweep its own weights: ``n_sweeps`` times as many, those of the first sweep
+        first.  Such a model has beliefs, but no potentials of its own that could be sampled from.
 
     Notes
     -----
@@ -61,7 +68,7 @@ class ProceduralLoss(Objective):
     name: ClassVar[str] = "procedural"
     loss: str | MarginalLoss = "ucl"
     n_sweeps: int = 5
-    entropy: Entropy = field(default_factory=Bethe)
+    entropy: Entropy | Literal["mean-field"] = field(default_factory=Bethe)
     schedule: str = "sequential"
     order: Any = None
     damping: float = 0.0
@@ -75,11 +82,17 @@ class ProceduralLoss(Objective):
                 f"loss must be one of {SMOOTH_LOSSES} to be learned with, got {self.loss!r}"
             )
         self.sweeps()  # checks the others
-        if self.per_sweep_weights:
-            raise InvalidInputError("per_sweep_weights must be False, got True")
 
-    def sweeps(self) -> UnrolledSumProduct:
+    @property
+    def n_weight_sets(self) -> int:
+        """One for each sweep, or one for all."""
+        return self.n_sweeps if self.per_sweep_weights else 1
+
+    def sweeps(self) -> UnrolledSumProduct | UnrolledMeanField:
         """The map from potentials to beliefs."""
+        if isinstance(self.entropy, str):
+            self._require_mean_field()
+            return UnrolledMeanField(self.n_sweeps, self.damping)
         return UnrolledSumProduct(
             n_sweeps=self.n_sweeps,
             entropy=self.entropy,
@@ -94,18 +107,56 @@ class ProceduralLoss(Objective):
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and gradient; nothing is kept from one evaluation to the next."""
-        require_possible_where_seen(batch, potentials, labels)
+        if self.per_sweep_weights:
+            raise InvalidInputError(
+                f"potentials must be {self.n_sweeps}, one for each sweep, as every sweep has its "
+                "own weights, got one"
+            )
+        return self._evaluate(batch, potentials, labels)
+
+    def evaluate_sets(
+        self, batch: Batch, potentials: Sequence[Potentials], labels: LabelArray
+    ) -> Evaluation:
+        """`evaluate` with potentials of its own for each sweep."""
+        return self._evaluate(batch, potentials, labels)
+
+    def _evaluate(
+        self, batch: Batch, potentials: Potentials | Sequence[Potentials], labels: LabelArray
+    ) -> Evaluation:
+        given = (potentials,) if isinstance(potentials, Potentials) else tuple(potentials)
+        for one in given:
+            require_possible_where_seen(batch, one, labels)
         loss = self._loss()
         run = self.sweeps().record(batch, potentials)
         beliefs = run.beliefs(tables=loss.reads_factors)
         values, derivative = loss.value_and_derivative(batch, beliefs, labels)
-        gradient = run.pull_back(derivative, beliefs).potentials[0]
+        gradients = run.pull_back(derivative, beliefs).potentials
         # the sweeps that were asked for have been made: there is nothing that could fail to settle
-        return Evaluation(values, gradient, np.ones(batch.n_examples, dtype=np.bool_))
+        converged = np.ones(batch.n_examples, dtype=np.bool_)
+        if len(gradients) == 1:
+            return Evaluation(values, gradients[0], converged)
+        total = Potentials.from_flat(
+            batch.graph,
+            np.sum([one.unary_values for one in gradients], axis=0),
+            np.sum([one.factor_values for one in gradients], axis=0),
+        )
+        return Evaluation(values, total, converged, set_gradients=gradients)
 
-    def prediction(self, graph: FactorGraph) -> UnrolledSumProduct:
+    def prediction(self, graph: FactorGraph) -> UnrolledSumProduct | UnrolledMeanField:
         """The same sweeps from uniform messages, whatever the beliefs are after them."""
         return self.sweeps()
+
+    def _require_mean_field(self) -> None:
+        if self.entropy != MEAN_FIELD:
+            raise InvalidInputError(
+                f"entropy must be an object such as Bethe() or {MEAN_FIELD!r}, got {self.entropy!r}"
+            )
+        for name, plain in (("schedule", "sequential"), ("order", None), ("checkpoints", None)):
+            if isinstance(getattr(self, name), np.ndarray) or getattr(self, name) != plain:
+                raise InvalidInputError(
+                    f"{name} must be {plain!r} with entropy={MEAN_FIELD!r}, "
+                    f"got {getattr(self, name)!r}"
+                )
 
     def _loss(self) -> MarginalLoss:
         return self.loss if isinstance(self.loss, MarginalLoss) else MarginalLoss(self.loss)
