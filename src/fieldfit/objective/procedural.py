@@ -7,7 +7,8 @@ in prediction, and the gradient is the exact derivative of this map (`UnrolledSu
 loss ``L`` looks only at beliefs of what is labelled, so missing labels need no inference of their
 own.
 
-Reference: Domke, thesis (2009), chapter 5.
+Reference: Domke, "Tractable learning and inference in high-treewidth graphical models", thesis
+(2009), chapter 5.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ProceduralLoss(Objective):
 
     Notes
     -----
-    The value is not convex in the weights.  Fits usually start from those of a convex objective.
+    The value is not convex in the weights.
 
     Examples
     --------
