@@ -126,7 +126,9 @@ class ProceduralLoss(Objective):
     ) -> Evaluation:
         given = (potentials,) if isinstance(potentials, Potentials) else tuple(potentials)
         for one in given:
-            require_possible_where_seen(batch, one, labels)
+            # the check costs as much as a sweep, and soft potentials rule nothing out
+            if min(one.unary_values.min(initial=0), one.factor_values.min(initial=0)) == -np.inf:
+                require_possible_where_seen(batch, one, labels)
         loss = self._loss()
         run = self.sweeps().record(batch, potentials)
         beliefs = run.beliefs(tables=loss.reads_factors)
