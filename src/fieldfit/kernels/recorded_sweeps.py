@@ -17,7 +17,7 @@ from fieldfit.kernels.factor_messages import update_slots
 from fieldfit.kernels.pair_messages import update_pairs
 from fieldfit.kernels.reverse_factors import reverse_slots
 from fieldfit.kernels.reverse_pairs import reverse_pairs
-from fieldfit.kernels.simd import SAFE_FASTMATH, load, stack_scratch, store
+from fieldfit.kernels.simd import load, stack_scratch, store
 from fieldfit.kernels.sweeps import refresh
 
 FloatArray = NDArray[np.float64]
@@ -104,7 +104,7 @@ def restore_slots(
             state.message[target + y] = tape.slot[place + y]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+@njit(cache=True, nogil=True, error_model="numpy")
 def reverse_refresh(
     labels: Any,
     structure: Any,

@@ -18,7 +18,9 @@ each slot, and the variable gathers.  So no two slots of a level write to the sa
 share a level, and the sums have one order.
 
 Messages and log-beliefs matter only up to constants, so each of these derivatives sums to zero
-over the labels of its variable, and the normalisation to maximum 0 needs no step of its own.
+over the labels of its variable, and the normalisation to maximum 0 needs no step of its own.  But
+what rounding adds to such a sum would be handed on from a variable to *all* its messages and
+grow like the number of paths; so ``g[m]`` is moved to sum zero before it is used.
 (Neither has the floor of `arrays`, which messages of soft tables never reach and those of hard
 zeros only after many sweeps around cycles.)
 

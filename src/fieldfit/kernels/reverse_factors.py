@@ -20,13 +20,13 @@ from fieldfit.kernels.factor_messages import (
     incoming_vectors,
     next_row,
 )
-from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, store
+from fieldfit.kernels.simd import fast_exp, load, store
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+@njit(cache=True, nogil=True, error_model="numpy")
 def spread_products(
     structure: Any,
     exp_table: FloatArray,
@@ -103,7 +103,7 @@ def spread_in_logs(
         next_row(structure, first, last, digits)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+@njit(cache=True, nogil=True, error_model="numpy")
 def reverse_slots(
     structure: Any,
     plan: Any,
@@ -142,12 +142,21 @@ def reverse_slots(
         small = False
         for z in range(start, finish):
             small |= not outer[z] > TINY
-            gradient[z] = (1.0 - damping) * adjoint.message[base + z]
-            adjoint.message[base + z] *= damping
         if small:
             contract_exact(
                 structure, model.log_table, slot, factor, weight, lam, outer, digits, prefix
             )
+        mean, n_possible = 0.0, 0
+        for z in range(start, finish):
+            if outer[z] > NO_WEIGHT:
+                mean += adjoint.message[base + z]
+                n_possible += 1
+        mean /= max(n_possible, 1)
+        for z in range(start, finish):
+            value = adjoint.message[base + z] - mean if outer[z] > NO_WEIGHT else 0.0
+            gradient[z] = (1.0 - damping) * value
+            adjoint.message[base + z] = damping * value
+        if small:
             spread_in_logs(
                 structure, model.log_table, factor, slot, weight, lam, outer, gradient,
                 adjoint.table, margins, digits,

@@ -21,7 +21,7 @@ from fieldfit.kernels.products import (
     table_times,
     table_transposed_times,
 )
-from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, prefetch, stack_scratch, store
+from fieldfit.kernels.simd import fast_exp, load, prefetch, stack_scratch, store
 
 FloatArray = NDArray[np.float64]
 
@@ -30,7 +30,9 @@ AHEAD = 2
 LINE = 8
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+# No fast mathematics here and in the other kernels of the way back: what may be reordered comes out
+# differently where a kernel is compiled into the serial and into the threaded sweep.
+@njit(cache=True, nogil=True, error_model="numpy")
 def reverse_pairs(
     labels: Any,
     structure: Any,
@@ -99,9 +101,14 @@ def reverse_pairs(
                     labels, structure, plan, block + k, model, state, adjoint, damping, margin
                 )
             else:
+                mean = 0.0
                 for y in range(n_labels):
-                    gradient = (1.0 - damping) * load(adjoint.message, target + y)
-                    store(outer, y, gradient / load(outer, y))
+                    mean += load(adjoint.message, target + y)
+                mean /= n_labels
+                for y in range(n_labels):
+                    gradient = load(adjoint.message, target + y) - mean
+                    store(adjoint.message, target + y, gradient)
+                    store(outer, y, (1.0 - damping) * gradient / load(outer, y))
                 if forward:
                     spread_rows(
                         labels, model.exp_table, table, inner, row, outer, 0, adjoint.table,
@@ -126,7 +133,7 @@ def reverse_pairs(
                 adjoint.products[factor] += total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
+@njit(cache=True, nogil=True, error_model="numpy")
 def reverse_binary_pairs(
     labels: Any,
     structure: Any,
@@ -140,12 +147,12 @@ def reverse_binary_pairs(
     entropy: bool,
 ) -> None:
     """`reverse_pairs` for two labels: one exponential for each message."""
-    # one value for each message of a block: lam_1 - lam_0 and then exp(lam_0), exp(lam_1); the two
-    # derivatives; four terms by (label of the other variable, label of the target)
+    # one value for each message of a block: lam_1 - lam_0 and then exp(lam_0), exp(lam_1); the
+    # derivative by its second entry, minus that by the first; four terms by (label of the other
+    # variable, label of the target)
     ratio = carray(stack_scratch(labels, 16), (BLOCK,))
     inner_0 = carray(stack_scratch(labels, 16), (BLOCK,))
     inner_1 = carray(stack_scratch(labels, 16), (BLOCK,))
-    gradient_0 = carray(stack_scratch(labels, 16), (BLOCK,))
     gradient_1 = carray(stack_scratch(labels, 16), (BLOCK,))
     term_00 = carray(stack_scratch(labels, 16), (BLOCK,))
     term_01 = carray(stack_scratch(labels, 16), (BLOCK,))
@@ -171,8 +178,8 @@ def reverse_binary_pairs(
                 value_0 = value_1 = 0.0
             difference = value_1 - value_0
             store(ratio, k, difference if weight == 1.0 else difference / weight)
-            store(gradient_0, k, load(adjoint.message, target))
-            store(gradient_1, k, load(adjoint.message, target + 1))
+            gradient = 0.5 * (load(adjoint.message, target + 1) - load(adjoint.message, target))
+            store(gradient_1, k, gradient)
             table = load(structure.table_offsets, factor if factor >= 0 else ~factor)
             entry_01 = load(model.exp_table, table + 1)
             entry_10 = load(model.exp_table, table + 2)
@@ -192,7 +199,7 @@ def reverse_binary_pairs(
             value_11 = load(term_11, k) * load(inner_1, k)
             outer_0, outer_1 = value_00 + value_10, value_01 + value_11
             tiny |= 0 if outer_0 > TINY and outer_1 > TINY else 1
-            scale_0 = kept * load(gradient_0, k) / outer_0
+            scale_0 = -kept * load(gradient_1, k) / outer_0
             scale_1 = kept * load(gradient_1, k) / outer_1
             store(term_00, k, value_00 * scale_0)
             store(term_10, k, value_10 * scale_0)
@@ -212,7 +219,11 @@ def reverse_binary_pairs(
                     labels, structure, plan, block + k, model, state, adjoint, damping, margin
                 )
                 margin_0, margin_1 = load(margin, 0), load(margin, 1)
+                for y in range(2):
+                    store(adjoint.message, target + y, damping * load(adjoint.message, target + y))
             else:
+                store(adjoint.message, target, -damping * load(gradient_1, k))
+                store(adjoint.message, target + 1, damping * load(gradient_1, k))
                 value_00, value_01 = load(term_00, k), load(term_01, k)
                 value_10, value_11 = load(term_10, k), load(term_11, k)
                 margin_0, margin_1 = value_00 + value_01, value_10 + value_11
@@ -224,8 +235,6 @@ def reverse_binary_pairs(
                 store(adjoint.table, table + 3, load(adjoint.table, table + 3) + value_11)
             store(adjoint.incoming, incoming, load(adjoint.incoming, incoming) + margin_0)
             store(adjoint.incoming, incoming + 1, load(adjoint.incoming, incoming + 1) + margin_1)
-            store(adjoint.message, target, damping * load(gradient_0, k))
-            store(adjoint.message, target + 1, damping * load(gradient_1, k))
             if entropy:
                 old_0, old_1 = load(message, incoming), load(message, incoming + 1)
                 total = margin_0 * old_0 if old_0 > NO_WEIGHT else 0.0
@@ -248,6 +257,7 @@ def reverse_in_logs(
     """Terms of one message with a sum that is too small, and their ``margin``."""
     n_labels = len(labels)
     lam = carray(stack_scratch(labels, 1), (n_labels,))
+    tops = carray(stack_scratch(labels, 1), (n_labels,))
     factor = plan.pair_factor[index]
     target = plan.pair_target[index]
     source = plan.pair_source[index]
@@ -260,20 +270,29 @@ def reverse_in_logs(
         lam[x] = weight * state.log_belief[source + x] - old if old > NO_WEIGHT else NO_WEIGHT
         margin[x] = 0.0
     table = structure.table_offsets[factor]
+    step = n_labels if forward else 1
+    mean, n_possible = 0.0, 0
     for y in range(n_labels):
         start = table + y if forward else table + y * n_labels
-        step = n_labels if forward else 1
-        top = NO_WEIGHT
+        tops[y] = NO_WEIGHT
         for x in range(n_labels):
-            top = max(top, model.log_table[start + x * step] + lam[x])
-        gradient = (1.0 - damping) * adjoint.message[target + y]
-        if top == NO_WEIGHT or gradient == 0.0:
+            tops[y] = max(tops[y], model.log_table[start + x * step] + lam[x])
+        if tops[y] > NO_WEIGHT:
+            mean += adjoint.message[target + y]
+            n_possible += 1
+    mean /= max(n_possible, 1)
+    for y in range(n_labels):
+        if tops[y] == NO_WEIGHT:
+            adjoint.message[target + y] = 0.0
             continue
+        adjoint.message[target + y] -= mean
+        gradient = (1.0 - damping) * adjoint.message[target + y]
+        start = table + y if forward else table + y * n_labels
         total = 0.0
         for x in range(n_labels):
-            total += np.exp((model.log_table[start + x * step] + lam[x] - top) / weight)
+            total += np.exp((model.log_table[start + x * step] + lam[x] - tops[y]) / weight)
         for x in range(n_labels):
-            value = np.exp((model.log_table[start + x * step] + lam[x] - top) / weight)
+            value = np.exp((model.log_table[start + x * step] + lam[x] - tops[y]) / weight)
             term = gradient * value / total
             adjoint.table[start + x * step] += term
             margin[x] += term
