@@ -90,12 +90,13 @@ LAYERS = {
     "core": {"kernels", "core"},
     "inference": {"kernels", "core", "inference"},
     "oracle": {"kernels", "core", "inference", "oracle"},
+    "adjoint": {"kernels", "core", "inference", "oracle", "adjoint"},
     "io": {"kernels", "core", "io"},
     "features": {"features"},
-    "objective": {"kernels", "core", "inference", "oracle", "objective"},
-    "learner": {"kernels", "core", "inference", "oracle", "io", "objective", "learner"},
+    "objective": {"kernels", "core", "inference", "oracle", "adjoint", "objective"},
+    "learner": {"kernels", "core", "inference", "oracle", "adjoint", "io", "objective", "learner"},
     "estimators": {
-        *("kernels", "core", "inference", "oracle", "io", "objective", "learner"),
+        *("kernels", "core", "inference", "oracle", "adjoint", "io", "objective", "learner"),
         *("estimators", "metrics", "plot"),
     },
 }

@@ -1,4 +1,4 @@
-"""Products of a K x K table with a vector, for a number of labels known at compile time.
+"""Products of a K x K table with vectors, for a number of labels known at compile time.
 
 Written in vectors of four doubles, because the compiler's own choice for such short loops is often
 the wrong one: it unrolls the inner loop first and then vectorises the outer one with strided loads,
@@ -169,3 +169,127 @@ def table_times(
         return context.get_dummy_value()
 
     return _signature(labels, table, offset, vector, start, result, target), generate
+
+
+def _spread_signature(labels: Any, table: Any, offset: Any, rows: Any, row: Any, columns: Any,
+                      column: Any, result: Any, sums: Any, start: Any) -> Any:  # fmt: skip
+    return types.void(labels, table, offset, rows, row, columns, column, result, sums, start)
+
+
+def _spread_terms(
+    context: Any, builder: Any, n_labels: int, kinds: Any, arguments: Any, add: Any
+) -> Any:
+    """The terms of both functions below, piece by piece; ``add`` takes those of one row."""
+    table, rows, columns, result, sums = (
+        _data(context, builder, kinds[k], arguments[k]) for k in (1, 3, 5, 7, 8)
+    )
+    offset, row, column, start = (
+        _as_index(context, builder, kinds[k], arguments[k]) for k in (2, 4, 6, 9)
+    )
+    pieces = _pieces(n_labels)
+    factors = [
+        _load(builder, columns, builder.add(column, _INDEX(first)), kind) for first, kind in pieces
+    ]
+    with cgutils.for_range(builder, _INDEX(n_labels)) as loop:
+        scale = _load(builder, rows, builder.add(row, loop.index), _DOUBLE)
+        scales = {_DOUBLE: scale, _VECTOR: _splat(builder, scale)}
+        begin = builder.add(offset, builder.mul(loop.index, _INDEX(n_labels)))
+        terms = []
+        for (first, kind), factor in zip(pieces, factors, strict=True):
+            place = builder.add(begin, _INDEX(first))
+            entry = builder.fmul(_load(builder, table, place, kind), factor)
+            term = builder.fmul(entry, scales[kind])
+            before = _load(builder, result, place, kind)
+            _store(builder, builder.fadd(before, term), result, place, kind)
+            terms.append(term)
+        add(loop.index, pieces, terms, sums, start)
+    return pieces, sums, start
+
+
+@intrinsic
+def spread_rows(
+    typing_context: Any,
+    labels: Any,
+    table: Any,
+    offset: Any,
+    rows: Any,
+    row: Any,
+    columns: Any,
+    column: Any,
+    result: Any,
+    sums: Any,
+    start: Any,
+) -> Any:
+    """Add ``t_ij = rows[row + i] table[z] columns[column + j]`` to ``result[z]``.
+
+    Here ``z = offset + i K + j``.  Also ``sums[start + i] = sum_j t_ij``.
+    """
+    n_labels = labels.count
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def add(index: Any, pieces: Any, terms: Any, sums: Any, start: Any) -> None:
+            vectors = [term for (_, kind), term in zip(pieces, terms, strict=True)
+                       if kind is _VECTOR]  # fmt: skip
+            singles = [term for (_, kind), term in zip(pieces, terms, strict=True)
+                       if kind is _DOUBLE]  # fmt: skip
+            if vectors:
+                total = vectors[0]
+                for term in vectors[1:]:
+                    total = builder.fadd(total, term)
+                lanes = [
+                    builder.extract_element(total, ir.IntType(32)(lane)) for lane in range(LANES)
+                ]
+                singles.append(builder.fadd(lanes[0], lanes[2]))
+                singles.append(builder.fadd(lanes[1], lanes[3]))
+            total = singles[0]
+            for term in singles[1:]:
+                total = builder.fadd(total, term)
+            _store(builder, total, sums, builder.add(start, index), _DOUBLE)
+
+        _spread_terms(context, builder, n_labels, signature.args, arguments, add)
+        return context.get_dummy_value()
+
+    return _spread_signature(
+        labels, table, offset, rows, row, columns, column, result, sums, start
+    ), generate
+
+
+@intrinsic
+def spread_columns(
+    typing_context: Any,
+    labels: Any,
+    table: Any,
+    offset: Any,
+    rows: Any,
+    row: Any,
+    columns: Any,
+    column: Any,
+    result: Any,
+    sums: Any,
+    start: Any,
+) -> Any:
+    """`spread_rows` with the other sums, ``sums[start + j] = sum_i t_ij``."""
+    n_labels = labels.count
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        totals = []
+        for _, kind in _pieces(n_labels):
+            total = cgutils.alloca_once(builder, kind)
+            builder.store(ir.Constant(kind, None), total)
+            totals.append(total)
+
+        def add(index: Any, pieces: Any, terms: Any, sums: Any, start: Any) -> None:
+            for (_, kind), term, total in zip(pieces, terms, totals, strict=True):
+                builder.store(builder.fadd(builder.load(total, typ=kind), term), total)
+
+        pieces, sums, start = _spread_terms(
+            context, builder, n_labels, signature.args, arguments, add
+        )
+        for (first, kind), total in zip(pieces, totals, strict=True):
+            value = builder.load(total, typ=kind)
+            _store(builder, value, sums, builder.add(start, _INDEX(first)), kind)
+        return context.get_dummy_value()
+
+    return _spread_signature(
+        labels, table, offset, rows, row, columns, column, result, sums, start
+    ), generate

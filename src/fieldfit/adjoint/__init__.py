@@ -1,0 +1,1 @@
+"""Losses on beliefs, and derivatives that go back through an inference to its potentials."""
