@@ -18,6 +18,7 @@ configurations that hold them, are ruled out beforehand.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,6 +81,7 @@ class ConvexProblem:
         self.unary = model.unary
         self.impossible = np.isneginf(self.unary)
         linking = np.repeat(graph.arities >= 2, np.diff(graph.table_offsets))
+        self.is_linking_entry = linking
         self.tables = np.where(linking, potentials.factor_values, 0.0)
         if self.impossible.any():
             ruled_out = np.where(self.impossible, -np.inf, 0.0)[self.entries]
@@ -116,13 +118,18 @@ class ConvexProblem:
         weighted_beliefs(
             graph.table_offsets, tables, factor_weights, factors, log_factors, factor_values
         )
-        lack = np.zeros(len(messages))
-        add_to_margins(structure, factors, lack)
-        lack -= unary[self.entries]
-        lack[self.is_single] = 0.0
+        lack = self.lack(unary, factors)
         factor_values[~self._is_linking] = self._constants[~self._is_linking]
         values = self.batch.sum_variables(unary_values) + self.batch.sum_factors(factor_values)
         return DualPoint(messages, unary, log_unary, factors, log_factors, values, lack)
+
+    def lack(self, unary: FloatArray, factors: FloatArray) -> FloatArray:
+        """Margins of factor beliefs minus beliefs of variables, by message entry."""
+        lack = np.zeros(len(self.entries))
+        add_to_margins(self.graph.structure, factors, lack)
+        lack -= unary[self.entries]
+        lack[self.is_single] = 0.0
+        return lack
 
     def heated(self, heat: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights with some heat of each example added."""
@@ -141,15 +148,15 @@ class ConvexProblem:
         """Derivative of the dual along a direction, by example."""
         return self._by_example(np.add, lack * direction)
 
-    def by_message(self, values: FloatArray) -> FloatArray:
+    def by_message(self, values: NDArray[Any]) -> NDArray[Any]:
         """A number of each example for each of its message entries."""
         return np.repeat(values, np.diff(self._message_ends))
 
-    def by_unary(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def by_unary(self, values: NDArray[Any]) -> NDArray[Any]:
         """The same for unary entries."""
         return np.repeat(values, self._unary_sizes)
 
-    def by_table(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def by_table(self, values: NDArray[Any]) -> NDArray[Any]:
         """The same for table entries."""
         return np.repeat(values, self._table_sizes)
 
@@ -160,48 +167,65 @@ class ConvexProblem:
         if graph.n_factors:
             sums = np.add.reduceat(self.factor_weights, graph.table_offsets[:-1])
             mean_factor = np.where(self._is_linking, sums / np.diff(graph.table_offsets), 0.0)
-        total = np.bincount(graph.slot_variables, mean_factor[graph.slot_factors],
-                            graph.n_variables)  # fmt: skip
+        total = np.zeros(graph.n_variables)
         if graph.n_variables:
-            total += np.add.reduceat(self.unary_weights, graph.unary_offsets[:-1]) / (
-                graph.cardinalities
+            total += np.add.reduceat(self.unary_weights, graph.unary_offsets[:-1])
+            total /= graph.cardinalities
+            total += np.bincount(
+                graph.slot_variables, mean_factor[graph.slot_factors], graph.n_variables
             )
         share = mean_factor[graph.slot_factors] / total[graph.slot_variables]
         scores = np.where(self.impossible, 0.0, self.unary)[self.entries]
         return np.asarray(scores * np.repeat(share, np.diff(graph.message_offsets)))
 
+    def largest_by_example(self, unary: FloatArray, tables: FloatArray) -> FloatArray:
+        """The largest of some non-negative numbers, one for each entry, of each example."""
+        return np.maximum(
+            _segments(np.maximum, unary, self.graph.unary_offsets[self.batch.variable_offsets]),
+            _segments(np.maximum, tables, self.graph.table_offsets[self.batch.factor_offsets]),
+        )
+
     def ranges(self) -> FloatArray:
         """The largest size of a finite score of each example."""
-        largest = np.zeros(self.batch.n_examples)
-        for values, offsets in (
-            (self.unary, self.graph.unary_offsets[self.batch.variable_offsets]),
-            (self.tables, self.graph.table_offsets[self.batch.factor_offsets]),
-        ):
-            sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
-            largest = np.maximum(largest, _segments(np.maximum, sizes, offsets))
-        return largest
+        sizes = [
+            np.where(np.isfinite(values), np.abs(values), 0.0)
+            for values in (self.unary, self.tables)
+        ]
+        return self.largest_by_example(*sizes)
 
     def least_weights(self) -> FloatArray:
         """The smallest weight of each example."""
-        unary = self.graph.unary_offsets[self.batch.variable_offsets]
-        table = self.graph.table_offsets[self.batch.factor_offsets]
-        return 1.0 / np.maximum(
-            np.maximum(
-                _segments(np.maximum, 1.0 / self.unary_weights, unary),
-                _segments(np.maximum, 1.0 / self.factor_weights, table),
-            ),
-            1e-300,
-        )
+        inverse = self.largest_by_example(1.0 / self.unary_weights, 1.0 / self.factor_weights)
+        return np.asarray(1.0 / np.maximum(inverse, 1e-300))
 
     # -- the primal ---------------------------------------------------------------------------
 
     def beliefs(self, unary: FloatArray, factors: FloatArray) -> Beliefs:
         """Beliefs with those of factors of arity zero and one filled in (in place)."""
         graph = self.graph
-        factors[~np.repeat(self._is_linking, np.diff(graph.table_offsets))] = 0.0
+        factors[~self.is_linking_entry] = 0.0
         factors[graph.table_offsets[:-1][graph.arities == 0]] = 1.0
         add_to_single_factors(graph, unary, factors)
         return Beliefs(graph, unary, factors)
+
+    def primal(self, unary: FloatArray, factors: FloatArray, heat: FloatArray) -> FloatArray:
+        """The value of some beliefs by example, consistent or not."""
+        graph = self.graph
+        unary_weights, factor_weights = self.heated(heat)
+        terms = []
+        for beliefs, scores, weights, offsets in (
+            (unary, self.unary, unary_weights, graph.unary_offsets[self.batch.variable_offsets]),
+            (factors, self.tables, factor_weights,
+             graph.table_offsets[self.batch.factor_offsets]),
+        ):  # fmt: skip
+            used = beliefs > 0.0
+            logs = np.log(beliefs, out=np.zeros(len(beliefs)), where=used)
+            gains = np.where(used, scores, 0.0) - weights * logs
+            if beliefs is factors:
+                gains[~self.is_linking_entry] = 0.0
+            terms.append(_segments(np.add, beliefs * gains, offsets))
+        constants = self.batch.sum_factors(self._constants)
+        return np.asarray(terms[0] + terms[1] + constants)
 
     def _by_example(self, combine: np.ufunc, values: FloatArray) -> FloatArray:
         return _segments(combine, values, self._message_ends)

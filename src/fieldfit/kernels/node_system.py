@@ -74,6 +74,16 @@ class Blocks(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _widest(structure: Any) -> int:
+    """Most labels of all variables of one factor together."""
+    widest = 1
+    for factor in range(len(structure.scope_offsets) - 1):
+        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+        widest = max(widest, structure.message_offsets[stop] - structure.message_offsets[first])
+    return widest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _invert(matrix: FloatArray, n: int, floor: float) -> None:
     """Invert a symmetric matrix in place from its lower triangle, pivots kept above ``floor``."""
     for j in range(n):
@@ -167,10 +177,7 @@ def _fill_any(structure: Any, factor: int, compliance: FloatArray, blocks: Any, 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_blocks(structure: Any, pattern: Any, compliance: FloatArray, blocks: Any) -> None:
     """``C_a^-1`` of every factor of arity two or more, in scaled unknowns."""
-    widest = 1
-    for factor in range(len(structure.scope_offsets) - 1):
-        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
-        widest = max(widest, structure.message_offsets[stop] - structure.message_offsets[first])
+    widest = _widest(structure)
     scale = np.empty(widest)
     margins = np.empty(widest)
     for factor in range(len(structure.scope_offsets) - 1):
@@ -297,7 +304,7 @@ def fill_right_hand_side(
             size = blocks.scale[begin + y] if blocks.free[i] else 0.0
             out[row] = size * (force[begin + y] - force[begin + reference]) if size > 0.0 else 0.0
             row += 1
-    scaled = np.empty(1 + np.max(np.diff(structure.message_offsets[structure.scope_offsets])))
+    scaled = np.empty(_widest(structure))
     for factor in range(len(structure.scope_offsets) - 1):
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
         begin = pattern.inverse_offsets[factor]
@@ -345,7 +352,7 @@ def recover_steps(
                 total += step
                 row += 1
         steps[begin + reference] -= total
-    scaled = np.empty(1 + np.max(np.diff(structure.message_offsets[structure.scope_offsets])))
+    scaled = np.empty(_widest(structure))
     for factor in range(len(structure.scope_offsets) - 1):
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
         begin = pattern.inverse_offsets[factor]
