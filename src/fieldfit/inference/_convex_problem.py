@@ -70,33 +70,48 @@ class ConvexProblem:
     def __init__(
         self,
         batch: Batch,
-        potentials: Potentials,
-        weights: EntropyWeights,
-        observed: dict[int, int] | ArrayLike | None,
+        unary: FloatArray,
+        tables: FloatArray,
+        unary_weights: FloatArray,
+        factor_weights: FloatArray,
     ) -> None:
+        """Scores with evidence, ``-inf`` where impossible; weights positive where they matter."""
         graph = batch.graph
-        model, _ = condition(graph, potentials, observed)
         self.batch, self.graph = batch, graph
         self.entries, self.is_single = slot_entries(graph)
-        self.unary = model.unary
-        self.impossible = np.isneginf(self.unary)
-        linking = np.repeat(graph.arities >= 2, np.diff(graph.table_offsets))
-        self.is_linking_entry = linking
-        self.tables = np.where(linking, potentials.factor_values, 0.0)
+        self.unary = unary
+        self.impossible = np.isneginf(unary)
+        self._is_linking = graph.arities >= 2
+        self.is_linking_entry = np.repeat(self._is_linking, np.diff(graph.table_offsets))
+        self.tables = np.where(self.is_linking_entry, tables, 0.0)
         if self.impossible.any():
             ruled_out = np.where(self.impossible, -np.inf, 0.0)[self.entries]
             add_to_tables(graph.structure, ruled_out, self.tables)
-        self.unary_weights = weights.unary_values
+        self.unary_weights = unary_weights
         # factors without entropy take part as constants of no effect
-        self.factor_weights = np.where(linking, weights.factor_values, 1.0)
+        self.factor_weights = np.where(self.is_linking_entry, factor_weights, 1.0)
         constant = graph.arities == 0
         self._constants = np.zeros(graph.n_factors)
-        self._constants[constant] = potentials.factor_values[graph.table_offsets[:-1][constant]]
-        self._is_linking = graph.arities >= 2
+        self._constants[constant] = tables[graph.table_offsets[:-1][constant]]
         self._unary_sizes = np.diff(graph.unary_offsets[batch.variable_offsets])
         self._table_sizes = np.diff(graph.table_offsets[batch.factor_offsets])
         slots = graph.scope_offsets[batch.factor_offsets]
         self._message_ends = graph.message_offsets[slots]
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        potentials: Potentials,
+        weights: EntropyWeights,
+        observed: dict[int, int] | ArrayLike | None,
+    ) -> ConvexProblem:
+        """The problem of potentials with evidence."""
+        model, _ = condition(batch.graph, potentials, observed)
+        return cls(
+            batch, model.unary, potentials.factor_values, weights.unary_values,
+            weights.factor_values,
+        )  # fmt: skip
 
     # -- the dual -----------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class ConvexDual:
         """Beliefs, and one maximum for each example."""
         require_graph(batch.graph, potentials)
         chosen = positive_weights(batch, self.entropy, weights)
-        problem = ConvexProblem(batch, potentials, chosen, observed)
+        problem = ConvexProblem.of(batch, potentials, chosen, observed)
         descent = _Descent(problem, start_messages(problem, init))
         while descent.active(self.tol).any() and descent.n_iter < self.max_iter:
             descent.step(self.tol)
@@ -192,7 +192,11 @@ class _Descent:
             self._refresh()
         active = self.active(tol)
         self.n_iter += 1
-        direction = self._direction()
+        try:
+            direction = self._direction()
+        except IndefiniteError:  # rounding: beliefs are closer to hard constraints than numbers are
+            self.is_stuck |= active
+            return
         slopes = problem.slopes(self.point.lack, direction)
         lengths = np.where(active & (slopes < 0.0), 1.0, 0.0)
         slack = ROUNDING * (1.0 + np.abs(self.point.values))

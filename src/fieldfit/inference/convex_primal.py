@@ -38,9 +38,10 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, require_graph
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
+from fieldfit.inference._convex_blocks import Region, make_regions
 from fieldfit.inference._convex_problem import ConvexProblem, Multipliers, positive_weights
 from fieldfit.inference._message_run import Progress
-from fieldfit.inference._node_system import NodeSystem
+from fieldfit.inference._node_system import IndefiniteError, NodeSystem
 from fieldfit.inference.convex_dual import COLD, COOLING
 
 __all__ = ["ConvexPrimal"]
@@ -135,12 +136,17 @@ class ConvexPrimal:
         """Beliefs, and one maximum for each example."""
         require_graph(batch.graph, potentials)
         chosen = positive_weights(batch, self.entropy, weights)
-        problem = ConvexProblem(batch, potentials, chosen, observed)
-        ascent = _Ascent(problem, init)
+        problem = ConvexProblem.of(batch, potentials, chosen, observed)
+        regions = None
+        if self.block_size is not None and self.block_size < batch.graph.n_variables:
+            regions = make_regions(problem, self.block_size, self.overlap)
+        ascent = _Ascent(problem, regions, init)
         while ascent.active(self.tol).any() and ascent.n_iter < self.max_iter:
             ascent.iterate(self.tol)
             if progress is not None:
                 progress(ascent.n_iter, float(ascent.changes.max(initial=0.0)))
+            if ascent.has_failed:
+                break
         return self._result(problem, ascent, chosen, weights is None)
 
     def _result(
@@ -171,7 +177,9 @@ class ConvexPrimal:
 class _Ascent:
     """One run in progress; beliefs of variables and factors are one vector, cut at ``_cut``."""
 
-    def __init__(self, problem: ConvexProblem, init: InferenceResult | None) -> None:
+    def __init__(
+        self, problem: ConvexProblem, regions: list[Region] | None, init: InferenceResult | None
+    ) -> None:
         graph, n_examples = problem.graph, problem.batch.n_examples
         self.problem = problem
         self.n_iter = 0
@@ -179,15 +187,14 @@ class _Ascent:
         self.changes = np.full(n_examples, np.inf)
         self.gaps = np.full(n_examples, np.inf)
         self.distances = np.full(n_examples, np.inf)
+        self.has_failed = False
+        self._regions = regions
         self._cut = len(problem.unary)
-        self._possible = np.concatenate([~problem.impossible, np.isfinite(problem.tables)])
+        self._possible = _possible(problem)
         self._counts = np.ones(len(self._possible))
-        self._scores = np.where(
-            self._possible, np.concatenate([problem.unary, problem.tables]), 0.0
-        )
-        ranges, least = problem.ranges(), problem.least_weights()
+        ranges = problem.ranges()
         largest = max(problem.unary_weights.max(initial=0.0), problem.factor_weights.max(initial=0.0))
-        self._least_weights = least
+        self._least_weights = problem.least_weights()
         self.heat = np.zeros(n_examples)
         if init is None:
             self.heat = np.where(ranges > WIDE * largest, ranges / WIDE, 0.0)
@@ -198,7 +205,6 @@ class _Ascent:
             if not init.beliefs.graph.has_structure_of(graph):
                 raise InvalidInputError("init must be a result on a graph of this structure")
             self.beliefs = np.concatenate([init.beliefs.unary_values, init.beliefs.factor_values])
-            self.beliefs[self._cut :][~problem.is_linking_entry] = 1.0
         self.beliefs = np.where(self._possible, np.maximum(self.beliefs, SMALLEST), 0.0)
 
     def active(self, tol: float) -> BoolArray:
@@ -207,56 +213,51 @@ class _Ascent:
         return ~(settled & (self.heat == 0.0))
 
     def iterate(self, tol: float) -> None:
-        """One quadratic problem, of all examples at once."""
+        """One quadratic problem of all examples at once, or one after the other of all regions."""
         problem, cut, old = self.problem, self._cut, self.beliefs
         cooler = (self.heat > 0.0) & (self.changes <= LOOSE)
         heat = np.where(cooler, COOLING * self.heat, self.heat)
         self.heat = np.where(heat < COLD * self._least_weights, 0.0, heat)
         active = self.active(tol)
-        proposed, messages = self._quadratic()
-        # Newton's step, where consistency is not at stake and all beliefs stay positive
-        doubled = old + 2.0 * (proposed - old)
-        loss = np.divide(old - doubled, old, out=np.zeros(len(old)), where=old > 0.0)
-        bold = (self.gaps <= FEASIBLE) & (self._largest(np.maximum(loss, 0.0)) <= 1.0 - KEPT)
-        new = np.where(self._by_entry(bold), doubled, proposed)
-        dual = problem.dual(messages, self.heat)
-        made = np.concatenate([dual.unary, dual.factors])
-        # what was negative falls; what fell too far comes back
-        astray = self._possible & (~(new > 0.0) | (made > RISE * new))
-        ceiling = 1.0 / (10.0 * self._counts[astray]) ** 2
-        new[astray] = np.maximum(
-            np.minimum(ceiling, made[astray]), np.maximum(new[astray], FALL * old[astray])
-        )
-        self._counts[astray] += 1.0
-        new = np.where(self._possible, np.maximum(new, SMALLEST), 0.0)
-        new = np.where(self._by_entry(active), new, old)
-        self.messages = np.where(problem.by_message(active), messages, self.messages)
-        self.changes = np.where(active, self._largest(np.abs(new - old)), self.changes)
+        self.n_iter += 1
+        try:
+            new = self._move_all(active) if self._regions is None else self._move_regions(active)
+        except IndefiniteError:
+            self.has_failed = True
+            return
+        self.changes = np.where(active, _largest(problem, np.abs(new - old)), self.changes)
         gaps = problem.gaps(problem.lack(new[:cut], new[cut:]))
         self.gaps = np.where(active, gaps, self.gaps)
-        distances = np.abs(dual.values - problem.primal(new[:cut], new[cut:], self.heat))
-        distances -= ROUNDING * np.abs(dual.values)
-        self.distances = np.where(active, distances, self.distances)
+        bounds = problem.dual(self.messages, self.heat).values
+        distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.heat))
+        self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
         self.beliefs = new
-        self.n_iter += 1
 
-    def _quadratic(self) -> tuple[FloatArray, FloatArray]:
-        """The solution of the quadratic problem, and its multipliers."""
-        problem, cut, old = self.problem, self._cut, self.beliefs
-        graph = problem.graph
-        unary_weights, factor_weights = problem.heated(self.heat)
-        weights = np.concatenate([unary_weights, factor_weights])
-        logs = np.log(old, out=np.zeros(len(old)), where=self._possible)
-        force = np.where(self._possible, self._scores - weights * (logs + 1.0), 0.0)
-        system = NodeSystem(
-            graph, old[:cut], old[cut:], 2.0 * unary_weights, 2.0 * factor_weights,
-            impossible=problem.impossible,
-        )  # fmt: skip
-        unary = _normalised(graph.unary_offsets, old[:cut], old[:cut] / unary_weights)
-        factors = _normalised(graph.table_offsets, old[cut:], system.compliance)
-        response = system.respond(force[:cut], force[cut:], unary, factors, ROUNDS)
-        proposed = np.concatenate([unary + response.unary, factors + response.factors])
-        return proposed, response.messages
+    def _move_all(self, active: BoolArray) -> FloatArray:
+        problem = self.problem
+        counts = self._counts.copy()
+        new, messages = _move(problem, self.beliefs, counts, self.heat, self.gaps, None)
+        moving = _by_entry(problem, active)
+        self._counts = np.where(moving, counts, self._counts)
+        self.messages = np.where(problem.by_message(active), messages, self.messages)
+        return np.where(moving, new, self.beliefs)
+
+    def _move_regions(self, active: BoolArray) -> FloatArray:
+        assert self._regions is not None
+        new = self.beliefs.copy()
+        for region in self._regions:
+            if not active[region.example]:
+                continue
+            part, cut = region.problem, len(region.problem.unary)
+            old, counts = new[region.entries], self._counts[region.entries]
+            heat = self.heat[[region.example]]
+            gaps = part.gaps(part.lack(old[:cut], old[cut:]))
+            moved, messages = _move(part, old, counts, heat, gaps, region.free)
+            held = np.repeat(~region.free, part.graph.cardinalities)
+            moved[:cut][held] = old[:cut][held]
+            new[region.entries], self._counts[region.entries] = moved, counts
+            self.messages[region.messages] = messages
+        return new
 
     def normalised(self) -> tuple[FloatArray, FloatArray]:
         """The beliefs, each table scaled to the sum one."""
@@ -269,11 +270,74 @@ class _Ascent:
             parts.append(values / np.repeat(total, np.diff(offsets)))
         return parts[0], parts[1]
 
-    def _by_entry(self, flags: BoolArray) -> BoolArray:
-        return np.concatenate([self.problem.by_unary(flags), self.problem.by_table(flags)])
 
-    def _largest(self, values: FloatArray) -> FloatArray:
-        return self.problem.largest_by_example(values[: self._cut], values[self._cut :])
+def _move(
+    problem: ConvexProblem,
+    old: FloatArray,
+    counts: FloatArray,
+    heat: FloatArray,
+    gaps: FloatArray,
+    free: BoolArray | None,
+) -> tuple[FloatArray, FloatArray]:
+    """New beliefs and multipliers by one quadratic problem; counts of negative entries go up."""
+    possible = _possible(problem)
+    proposed, messages = _quadratic(problem, old, heat, possible, free)
+    # Newton's step, where consistency is not at stake and all beliefs stay positive
+    doubled = old + 2.0 * (proposed - old)
+    loss = np.divide(old - doubled, old, out=np.zeros(len(old)), where=old > 0.0)
+    bold = (gaps <= FEASIBLE) & (_largest(problem, np.maximum(loss, 0.0)) <= 1.0 - KEPT)
+    new = np.where(_by_entry(problem, bold), doubled, proposed)
+    dual = problem.dual(messages, heat)
+    made = np.concatenate([dual.unary, dual.factors])
+    # what was negative falls; what fell too far comes back
+    astray = possible & (~(new > 0.0) | (made > RISE * new))
+    ceiling = 1.0 / (10.0 * counts[astray]) ** 2
+    new[astray] = np.maximum(
+        np.minimum(ceiling, made[astray]), np.maximum(new[astray], FALL * old[astray])
+    )
+    counts[astray] += 1.0
+    return np.where(possible, np.maximum(new, SMALLEST), 0.0), messages
+
+
+def _quadratic(
+    problem: ConvexProblem,
+    old: FloatArray,
+    heat: FloatArray,
+    possible: BoolArray,
+    free: BoolArray | None,
+) -> tuple[FloatArray, FloatArray]:
+    """The solution of the quadratic problem, and its multipliers."""
+    graph, cut = problem.graph, len(problem.unary)
+    unary_weights, factor_weights = problem.heated(heat)
+    weights = np.concatenate([unary_weights, factor_weights])
+    scores = np.concatenate([problem.unary, problem.tables])
+    logs = np.log(old, out=np.zeros(len(old)), where=possible)
+    force = np.where(possible, scores - weights * (logs + 1.0), 0.0)
+    system = NodeSystem(
+        graph, old[:cut], old[cut:], 2.0 * unary_weights, 2.0 * factor_weights,
+        free=free, impossible=problem.impossible,
+    )  # fmt: skip
+    unary = _normalised(graph.unary_offsets, old[:cut], old[:cut] / unary_weights)
+    if free is not None:
+        held = np.repeat(~free, graph.cardinalities)
+        unary[held] = old[:cut][held]
+    factors = _normalised(graph.table_offsets, old[cut:], system.compliance)
+    response = system.respond(force[:cut], force[cut:], unary, factors, ROUNDS)
+    proposed = np.concatenate([unary + response.unary, factors + response.factors])
+    return proposed, response.messages
+
+
+def _possible(problem: ConvexProblem) -> BoolArray:
+    return np.concatenate([~problem.impossible, np.isfinite(problem.tables)])
+
+
+def _by_entry(problem: ConvexProblem, flags: BoolArray) -> BoolArray:
+    return np.concatenate([problem.by_unary(flags), problem.by_table(flags)])
+
+
+def _largest(problem: ConvexProblem, values: FloatArray) -> FloatArray:
+    cut = len(problem.unary)
+    return problem.largest_by_example(values[:cut], values[cut:])
 
 
 def _normalised(offsets: NDArray[np.int32], values: FloatArray, compliance: FloatArray) -> FloatArray:
