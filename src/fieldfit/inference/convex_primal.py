@@ -15,8 +15,9 @@ where ``n`` counts how often the entry was negative and the exponential is the b
 
 Two things are added to the algorithm of the reference.  There, entries that were negative become ``eps(n)``
 alone, which is much too large for beliefs such as 1e-10; the second term lets them fall at once.  And near
-the optimum the bound's curvature ``2 w / b`` is twice the true one, so steps halve the distance at best: when
-doubled steps (Newton's) leave all beliefs of an example well above zero, they are taken.
+the optimum the bound's curvature ``2 w / b`` is twice the true one, so steps halve the distance at best: as
+soon as moves leave all beliefs of an example well above zero, the true curvature takes its place (Newton's
+method), as the reference proposes.
 
 *Blocks.*  For large graphs the variables are cut into regions that overlap; a solve moves the variables of one
 region and the factors on them, with all other variables held.
@@ -49,10 +50,11 @@ __all__ = ["ConvexPrimal"]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-#: Doubled steps leave at least this share of every belief, where they are taken.
-KEPT = 0.25
-#: Consistency to which a point counts as feasible, so that a step may be doubled.
-FEASIBLE = 1e-6
+#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's, which
+#: is used after a move of which Newton's would have taken away at most this share of any belief.
+BOUND = 2.0
+NEWTON = 1.0
+CALM = 0.75
 #: Rounds of repeated solves in a step.
 ROUNDS = 2
 #: Least belief of a possible configuration, and the share to which one may fall in an iteration.
@@ -189,6 +191,7 @@ class _Ascent:
         self.distances = np.full(n_examples, np.inf)
         self.has_failed = False
         self._regions = regions
+        self._curvature = np.full(n_examples if regions is None else len(regions), BOUND)
         self._cut = len(problem.unary)
         self._possible = _possible(problem)
         self._counts = np.ones(len(self._possible))
@@ -204,7 +207,9 @@ class _Ascent:
         else:
             if not init.beliefs.graph.has_structure_of(graph):
                 raise InvalidInputError("init must be a result on a graph of this structure")
-            self.beliefs = np.concatenate([init.beliefs.unary_values, init.beliefs.factor_values])
+            sizes = np.repeat(np.diff(graph.table_offsets), np.diff(graph.table_offsets))
+            factors = np.where(problem.is_linking_entry, init.beliefs.factor_values, 1.0 / sizes)
+            self.beliefs = np.concatenate([init.beliefs.unary_values, factors])
         self.beliefs = np.where(self._possible, np.maximum(self.beliefs, SMALLEST), 0.0)
 
     def active(self, tol: float) -> BoolArray:
@@ -236,7 +241,9 @@ class _Ascent:
     def _move_all(self, active: BoolArray) -> FloatArray:
         problem = self.problem
         counts = self._counts.copy()
-        new, messages = _move(problem, self.beliefs, counts, self.heat, self.gaps, None)
+        new, messages, self._curvature = _move(
+            problem, self.beliefs, counts, self.heat, self._curvature, None
+        )
         moving = _by_entry(problem, active)
         self._counts = np.where(moving, counts, self._counts)
         self.messages = np.where(problem.by_message(active), messages, self.messages)
@@ -245,14 +252,15 @@ class _Ascent:
     def _move_regions(self, active: BoolArray) -> FloatArray:
         assert self._regions is not None
         new = self.beliefs.copy()
-        for region in self._regions:
+        for index, region in enumerate(self._regions):
             if not active[region.example]:
                 continue
             part, cut = region.problem, len(region.problem.unary)
             old, counts = new[region.entries], self._counts[region.entries]
-            heat = self.heat[[region.example]]
-            gaps = part.gaps(part.lack(old[:cut], old[cut:]))
-            moved, messages = _move(part, old, counts, heat, gaps, region.free)
+            heat, curvature = self.heat[[region.example]], self._curvature[[index]]
+            moved, messages, self._curvature[[index]] = _move(
+                part, old, counts, heat, curvature, region.free
+            )
             held = np.repeat(~region.free, part.graph.cardinalities)
             moved[:cut][held] = old[:cut][held]
             new[region.entries], self._counts[region.entries] = moved, counts
@@ -276,17 +284,17 @@ def _move(
     old: FloatArray,
     counts: FloatArray,
     heat: FloatArray,
-    gaps: FloatArray,
+    curvature: FloatArray,
     free: BoolArray | None,
-) -> tuple[FloatArray, FloatArray]:
-    """New beliefs and multipliers by one quadratic problem; counts of negative entries go up."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """New beliefs, multipliers, and the curvature for the next move, by one quadratic problem.
+
+    Counts of entries that went astray go up.
+    """
     possible = _possible(problem)
-    proposed, messages = _quadratic(problem, old, heat, possible, free)
-    # Newton's step, where consistency is not at stake and all beliefs stay positive
-    doubled = old + 2.0 * (proposed - old)
-    loss = np.divide(old - doubled, old, out=np.zeros(len(old)), where=old > 0.0)
-    bold = (gaps <= FEASIBLE) & (_largest(problem, np.maximum(loss, 0.0)) <= 1.0 - KEPT)
-    new = np.where(_by_entry(problem, bold), doubled, proposed)
+    new, messages = _quadratic(problem, old, heat, curvature, possible, free)
+    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > 0.0)
+    calm = curvature * _largest(problem, np.maximum(loss, 0.0)) <= CALM
     dual = problem.dual(messages, heat)
     made = np.concatenate([dual.unary, dual.factors])
     # what was negative falls; what fell too far comes back
@@ -296,13 +304,15 @@ def _move(
         np.minimum(ceiling, made[astray]), np.maximum(new[astray], FALL * old[astray])
     )
     counts[astray] += 1.0
-    return np.where(possible, np.maximum(new, SMALLEST), 0.0), messages
+    new = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
+    return new, messages, np.where(calm, NEWTON, BOUND)
 
 
 def _quadratic(
     problem: ConvexProblem,
     old: FloatArray,
     heat: FloatArray,
+    curvature: FloatArray,
     possible: BoolArray,
     free: BoolArray | None,
 ) -> tuple[FloatArray, FloatArray]:
@@ -314,8 +324,9 @@ def _quadratic(
     logs = np.log(old, out=np.zeros(len(old)), where=possible)
     force = np.where(possible, scores - weights * (logs + 1.0), 0.0)
     system = NodeSystem(
-        graph, old[:cut], old[cut:], 2.0 * unary_weights, 2.0 * factor_weights,
-        free=free, impossible=problem.impossible,
+        graph, old[:cut], old[cut:], problem.by_unary(curvature) * unary_weights,
+        problem.by_table(curvature) * factor_weights, free=free,
+        impossible=problem.impossible,
     )  # fmt: skip
     unary = _normalised(graph.unary_offsets, old[:cut], old[:cut] / unary_weights)
     if free is not None:

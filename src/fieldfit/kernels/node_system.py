@@ -19,7 +19,7 @@ convex on the consistent beliefs, even if some weights of variables are zero or 
 
 **Range.**  The unknowns are ``z = q / sqrt(b)``: then ``N`` is of the size of the weights and ``C_a`` of their
 inverse, whatever the beliefs are.  Factors that tie variables together (a hard constraint, or beliefs
-next to one) make ``C_a`` singular; its pivots are kept above ``GUARD`` of its size.  That spoils the
+next to one) make ``C_a`` singular; the pivots of its correlations are kept above ``GUARD``.  That spoils the
 solution by as much, and a repetition with what is left (`respond` measures it) restores it.
 """
 
@@ -200,19 +200,35 @@ def fill_blocks(structure: Any, pattern: Any, compliance: FloatArray, blocks: An
             total = _fill_any(structure, factor, compliance, blocks, matrix, n)
         for u in range(n):
             margins[u] = matrix[u * n + u]
+        # correlations: each row and column divided by its size in scaled unknowns, which `scale` becomes
+        # part of
         for u in range(n):
             if scale[u] == 0.0:
-                for v in range(u):
-                    matrix[u * n + v] = 0.0
+                scale[u] = 1.0
+                for v in range(n):
+                    matrix[max(u, v) * n + min(u, v)] = 0.0
+                margins[u] = 0.0
                 matrix[u * n + u] = total
-                continue
-            for v in range(u + 1):
-                if scale[v] == 0.0:
-                    matrix[u * n + v] = 0.0
-                    continue
+            centred = matrix[u * n + u] - margins[u] * (margins[u] / total)
+            size = max(centred / scale[u] / scale[u], GUARD * total)
+            scale[u] *= np.sqrt(size)
+        for u in range(n):
+            for v in range(u):
                 centred = matrix[u * n + v] - margins[u] * (margins[v] / total)
                 matrix[u * n + v] = centred / scale[u] / scale[v]
-        _invert(matrix, n, GUARD * total)
+            matrix[u * n + u] = 1.0
+        _invert(matrix, n, GUARD)
+        u = 0
+        for slot in range(first, stop):
+            variable = structure.slot_variables[slot]
+            for y in range(structure.cardinalities[variable]):
+                if y != blocks.reference[variable]:
+                    own = blocks.scale[structure.unary_offsets[variable] + y]
+                    scale[u] = own / scale[u] if own > 0.0 else 1.0 / scale[u]
+                    u += 1
+        for u in range(n):
+            for v in range(n):
+                matrix[u * n + v] *= scale[u] * scale[v]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
