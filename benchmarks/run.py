@@ -23,6 +23,7 @@ import numpy as np
 import fieldfit as ff
 from benchmarks import peers
 from benchmarks.problems import Problem, problem
+from benchmarks.procedural import gradients_of_sweeps
 from benchmarks.rivals import Limit, NumpyFlooding
 from benchmarks.scaling import N_SWEEPS, scaling, slope
 from benchmarks.timing import best_of, best_wall
@@ -289,6 +290,7 @@ SECTIONS: dict[str, tuple[str, Callable[..., Table]]] = {
     "libraries": ("One sweep against other libraries", against_libraries),
     "threads": ("Two threads", in_threads),
     "convergence": ("To convergence", to_convergence),
+    "gradients": ("Gradients of sweeps", gradients_of_sweeps),
     "residual": ("Residual schedule", residual_cost),
     "small": ("Many small graphs", many_small_graphs),
     "growth": ("Time and memory against size", growth),

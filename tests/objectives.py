@@ -23,6 +23,7 @@ from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.moment_matching import MomentMatching
 from fieldfit.objective.perceptron import Perceptron
 from fieldfit.objective.piecewise import Piecewise
+from fieldfit.objective.procedural import ProceduralLoss
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
 
 
@@ -34,7 +35,8 @@ class Entry:
     for hard zeros and potentials of any size; otherwise only on ordinary problems.  ``margin``:
     the loss for each wrong variable of a hinge (``None``: smooth).  ``above`` and ``below``: its
     value with complete labels is never below, or never above, that of the likelihood.
-    ``unique``: where it starts from does not matter.
+    ``unique``: where it starts from does not matter.  ``ties``: it has a kink where two beliefs are
+    equal.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Entry:
     above: bool = False
     below: bool = False
     unique: bool = True
+    ties: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -86,6 +89,11 @@ def _hinge(name, objective, margin):
     return Entry(name, objective, value, margin=margin)
 
 
+def _procedural(loss, entropy, schedule):
+    objective = ProceduralLoss(loss, n_sweeps=3, entropy=entropy, schedule=schedule)
+    return Entry(f"procedural {loss}", objective, ties=loss.startswith("s"))
+
+
 _TIGHT = {"tol": 1e-12, "max_iter": 20_000}
 
 OBJECTIVES = (
@@ -110,6 +118,17 @@ OBJECTIVES = (
         everywhere=False,
         below=True,
         unique=False,
+    ),
+    _procedural("ucl", ff.Bethe(), "sequential"),
+    _procedural("ccl", ff.TreeReweighted(), "flooding"),
+    _procedural("uquad", ff.Convex(), "tree"),
+    _procedural("cquad", ff.Bethe(), "tree"),
+    _procedural("suclass", ff.TreeReweighted(), "sequential"),
+    _procedural("scclass", ff.Bethe(), "flooding"),
+    Entry(
+        "procedural mean field",
+        ProceduralLoss("ccl", n_sweeps=3, entropy="mean-field", damping=0.2),
+        everywhere=False,
     ),
     Entry("moment matching", MomentMatching(), everywhere=False, above=True),
     _hinge("perceptron", Perceptron(ff.ExactMap()), 0.0),

@@ -64,7 +64,7 @@ def differences(entry, problem, labels, entries):
 def has_kink(entry, problem, labels):
     """True if a move of the potentials can change the maximiser."""
     if entry.margin is None:
-        return False
+        return entry.ties and problem.name == "zero potentials"
     for found in (
         twin.augmented(problem.graph, problem.potentials, labels, entry.margin),
         twin.scores(problem.graph, problem.potentials, labels),

@@ -7,8 +7,8 @@ procedure will give (Domke, thesis 2009, chapter 5; Stoyanov, Ropson and Eisner,
 minimization of graphical model parameters given approximate inference", 2011).  The derivatives are
 stated in `fieldfit.kernels.reverse_arrays`.
 
-The forward pass keeps the messages that every sweep overwrites (the *tape*); with ``checkpoints`` it
-keeps the state before every few sweeps instead, and the way back repeats these sweeps.
+The forward pass keeps the messages that every sweep overwrites (the *tape*); with ``checkpoints``
+it keeps the state before every few sweeps instead, and the way back repeats these sweeps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.adjoint._unrolled_run import UnrolledRun
-from fieldfit.adjoint.orders import GRID_ORDER, batch_plan
+from fieldfit.adjoint.plans import GRID_ORDER, batch_plan
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Bethe, Entropy
 from fieldfit.core.graph import FactorGraph
@@ -30,8 +30,9 @@ from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._message_model import build_model
+from fieldfit.kernels.arrays import Plan
 
-__all__ = ["UnrolledSumProduct"]
+__all__ = ["UnrolledSumProduct", "given_potentials", "require_count"]
 
 FloatArray = NDArray[np.float64]
 
@@ -55,7 +56,8 @@ class UnrolledSumProduct:
     checkpoints
         ``None`` keeps the tape of all sweeps.  A number ``s`` keeps the messages of every ``s``-th
         sweep and the tape of ``s`` sweeps, and computes the others twice; ``"sqrt"`` takes about
-        the square root of ``n_sweeps``, where memory is least.  The numbers are the same bit for bit.
+        the square root of ``n_sweeps``, where memory is least.  The numbers are the same bit for
+        bit.
     n_jobs
         Threads; 1 if ``None``.  The result does not depend on it.
 
@@ -65,8 +67,8 @@ class UnrolledSumProduct:
     >>> graph = ff.FactorGraph.grid(3, 3, 2)
     >>> potentials = ff.Potentials(graph, unary=[[0.0, 1.0]] + [None] * 8, factors=np.eye(2))
     >>> run = UnrolledSumProduct(n_sweeps=2).record(Batch.of([graph]), potentials)
-    >>> run.beliefs().unary(8).round(3)
-    array([0.434, 0.566])
+    >>> run.beliefs().unary(5).round(3)
+    array([0.432, 0.568])
     """
 
     n_sweeps: int = 5
@@ -78,7 +80,7 @@ class UnrolledSumProduct:
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        _require_count("n_sweeps", self.n_sweeps)
+        require_count("n_sweeps", self.n_sweeps)
         if not isinstance(self.entropy, Entropy) or self.entropy.is_optimized:
             raise InvalidInputError(
                 "entropy must be an object with fixed counting numbers, such as Bethe() or "
@@ -97,7 +99,7 @@ class UnrolledSumProduct:
         if not 0.0 <= self.damping < 1.0:
             raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
         if self.checkpoints is not None and self.checkpoints != "sqrt":
-            _require_count("checkpoints", self.checkpoints)
+            require_count("checkpoints", self.checkpoints)
 
     def run(
         self,
@@ -131,30 +133,26 @@ class UnrolledSumProduct:
     ) -> UnrolledRun:
         """The sweeps with their tape, for derivatives.
 
-        A sequence of ``n_sweeps`` potentials gives each sweep its own: a sweep begins by forming the
-        beliefs from its potentials and the messages so far, and the last ones make the final
+        A sequence of ``n_sweeps`` potentials gives each sweep its own: a sweep begins by forming
+        the beliefs from its potentials and the messages so far, and the last ones make the final
         beliefs.
         """
         return self._record(batch, potentials, observed, self._sweeps_on_tape())
 
     def tape_bytes(self, graph: FactorGraph) -> int:
         """Bytes of tape and checkpoints for one graph."""
-        per_sweep = self._plan_entries(Batch.of([graph]))
+        plan = self.plan(Batch.of([graph]))
+        others = graph.cardinalities[graph.slot_variables[plan.slots]]
+        per_sweep = len(plan.pair_target) * graph.pair_cardinality + int(others.sum())
         length = self._sweeps_on_tape()
         n_kept = -(-self.n_sweeps // length) - 1
         state = int(graph.message_offsets[-1]) + int(graph.unary_offsets[-1])
         return 8 * (length * per_sweep + n_kept * state)
 
-    def _plan_entries(self, batch: Batch) -> int:
-        """Message entries that one sweep overwrites."""
+    def plan(self, batch: Batch) -> Plan:
+        """The messages of one sweep in their order, on the union graph of a batch."""
         counting = self.entropy.counting_numbers(batch.graph)
-        is_bethe = bool(
-            np.all(counting.factor[batch.graph.arities >= 2] == 1.0)
-            and np.all(counting.variable_total == 1.0)
-        )
-        plan = batch_plan(batch, self.schedule, self.order, is_bethe=is_bethe)
-        others = batch.graph.cardinalities[batch.graph.slot_variables[plan.slots]]
-        return len(plan.pair_target) * batch.graph.pair_cardinality + int(others.sum())
+        return batch_plan(batch, self.schedule, self.order, counting)
 
     def _sweeps_on_tape(self) -> int:
         if self.checkpoints is None:
@@ -170,27 +168,40 @@ class UnrolledSumProduct:
         observed: dict[int, int] | ArrayLike | None,
         length: int,
     ) -> UnrolledRun:
-        given = (potentials,) if isinstance(potentials, Potentials) else tuple(potentials)
-        if len(given) != self.n_sweeps and isinstance(potentials, Sequence):
-            raise InvalidInputError(
-                f"potentials must be one for all sweeps or {self.n_sweeps}, one for each, "
-                f"got {len(given)}"
-            )
+        given = given_potentials(potentials, self.n_sweeps)
         counting = self.entropy.counting_numbers(batch.graph)
         models = [build_model(batch.graph, one, counting, observed) for one in given]
-        is_bethe = bool(
-            np.all(models[0].factor_weight == 1.0) and np.all(models[0].variable_total == 1.0)
-        )
-        plan = batch_plan(batch, self.schedule, self.order, is_bethe=is_bethe)
+        name = f"UnrolledSumProduct({self.entropy.name}, {self.schedule}, {self.n_sweeps})"
         run = UnrolledRun(
-            batch, plan, models, self.n_sweeps, length, float(self.damping), self.n_jobs,
-            f"UnrolledSumProduct({self.entropy.name}, {self.schedule}, {self.n_sweeps})",
-        )  # fmt: skip
+            batch,
+            self.plan(batch),
+            models,
+            self.n_sweeps,
+            length,
+            float(self.damping),
+            self.n_jobs,
+            name,
+        )
         run.forward()
         return run
 
 
-def _require_count(name: str, value: Any) -> None:
+def given_potentials(
+    potentials: Potentials | Sequence[Potentials], n_sweeps: int
+) -> tuple[Potentials, ...]:
+    """One entry for all sweeps, or one for each."""
+    if isinstance(potentials, Potentials):
+        return (potentials,)
+    if len(potentials) != n_sweeps:
+        raise InvalidInputError(
+            f"potentials must be one for all sweeps or {n_sweeps}, one for each, "
+            f"got {len(potentials)}"
+        )
+    return tuple(potentials)
+
+
+def require_count(name: str, value: Any) -> None:
+    """Refuse what is not a positive integer."""
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_integer or value < 1:
         raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -36,7 +36,7 @@ __all__ = [
 CONDITIONAL_OBJECTIVES = (
     "likelihood", "bethe", "trw", "convex", "mean-field", "pseudolikelihood", "piecewise",
     "camel0", "camel", "camel-empirical", "cd", "cf-bethe", "cf-mean-field", "mle-struct",
-    "perceptron", "max-margin",
+    "procedural", "perceptron", "max-margin",
 )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     #: What a program that fits models wants to find again in their files (as JSON has it); the
     #: command line keeps here how it read its data.
     notes_: dict[str, Any]
+    #: Whether every sweep of an objective may have its own weights.
+    _takes_weight_sets = False
     #: Shapes of the blocks that `weights_` consists of, in their order.
     _block_shapes: dict[str, tuple[int, ...]]
 
@@ -133,6 +135,12 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         validation: Validation | None = None,
     ) -> None:
         """Minimise the problem and store what came out; warns of what did not converge."""
+        objective = problem.objective
+        if objective is not None and objective.n_weight_sets > 1 and not self._takes_weight_sets:
+            raise InvalidInputError(
+                f"objective must have one set of weights for {type(self).__name__}, "
+                f"got {self.objective!r}"
+            )
         learner = make_learner(
             self.learner,
             problem,

@@ -28,7 +28,7 @@ from fieldfit.estimators._checks import (
     require_list,
     require_pairs,
 )
-from fieldfit.estimators._parts import Example, even_groups, make_parts, mini_batches
+from fieldfit.estimators._parts import Example, block_shapes, even_groups, make_parts, mini_batches
 from fieldfit.estimators._prediction import beliefs_of, best_labels, bounds_of, draw_labels
 from fieldfit.learner._base import Validation
 from fieldfit.learner.problem import Part, TemplateProblem
@@ -50,6 +50,8 @@ class ConditionalEstimator(FieldEstimator):
     Options besides those of `FieldEstimator`: ``fit_intercept``, ``decode``, ``n_labels`` and
     ``batch_size``.
     """
+
+    _takes_weight_sets = True
 
     fit_intercept: bool
     decode: str | None
@@ -101,10 +103,11 @@ class ConditionalEstimator(FieldEstimator):
             groups = self._groups(X)
         parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
         template = parts[0].template
-        self._block_shapes = {block.name: block.weight_shape for block in template.blocks}
+        self._block_shapes = block_shapes(template, objective.n_weight_sets)
+        problem = TemplateProblem(objective, parts, self.n_jobs)
         self._learn(
-            TemplateProblem(objective, parts, self.n_jobs),
-            np.zeros(template.n_weights),
+            problem,
+            np.zeros(problem.n_weights),
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )
@@ -144,6 +147,7 @@ class ConditionalEstimator(FieldEstimator):
         mean field, whatever objective the weights were learned with.
         """
         self._require_fit()
+        self._require_potentials("log_likelihood_bounds")
         require_pairs(X, Y)
         labels = self._labels(X, Y, self.n_labels_)
         return bounds_of(self._parts(X, labels), self.weights_, self.n_jobs)
@@ -163,6 +167,7 @@ class ConditionalEstimator(FieldEstimator):
         ``burn_in`` sweeps, and each gives a sample every ``n_sweeps_between``.
         """
         self._require_fit()
+        self._require_potentials("sample")
         if n_samples < 0:
             raise InvalidInputError(f"n_samples must be at least 0, got {n_samples}")
         generators = np.random.default_rng(random_state).spawn(len(X))
@@ -260,7 +265,18 @@ class ConditionalEstimator(FieldEstimator):
         decode = objective.decode if self.decode is None else self.decode
         if decode not in ("marginals", "map"):
             raise InvalidInputError(f"decode must be 'marginals', 'map' or None, got {decode!r}")
+        if decode == "map" and objective.n_weight_sets > 1:
+            raise InvalidInputError(
+                "decode must be 'marginals' where every sweep has its own weights, got 'map'"
+            )
         return decode
+
+    def _require_potentials(self, method: str) -> None:
+        """Refuse models that are a procedure for beliefs and nothing else."""
+        if self._objective().n_weight_sets > 1:
+            raise InvalidInputError(
+                f"{method} needs one set of weights, got an objective with weights for every sweep"
+            )
 
     def _predict_parts(self, parts: Iterator[Part]) -> tuple[list[LabelArray], int]:
         objective = self._objective()

@@ -18,7 +18,7 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.template import Block, Template
 from fieldfit.learner.problem import Part
 
-__all__ = ["Example", "even_groups", "make_parts", "mini_batches"]
+__all__ = ["Example", "block_shapes", "even_groups", "make_parts", "mini_batches"]
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
@@ -101,6 +101,18 @@ def make_parts(
             else np.concatenate([labels[index] for index in group]),
             None if weights is None else weights[group],
         )
+
+
+def block_shapes(template: Template, n_sets: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights by the name of their block, in order; of several sets by the sweep."""
+    shapes = {block.name: block.weight_shape for block in template.blocks}
+    if n_sets == 1:
+        return shapes
+    return {
+        f"{name}, sweep {sweep}": shape
+        for sweep in range(1, n_sets + 1)
+        for name, shape in shapes.items()
+    }
 
 
 def _union(graphs: list[FactorGraph], unions: dict[tuple[int, ...], Batch]) -> Batch:

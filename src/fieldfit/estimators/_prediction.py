@@ -17,7 +17,7 @@ from fieldfit.inference.bounds import log_likelihood_bounds
 from fieldfit.inference.exact import Exact
 from fieldfit.inference.exact_sampling import sample_exactly
 from fieldfit.inference.gibbs import Gibbs
-from fieldfit.learner.problem import Part, n_threads, one_blas_thread
+from fieldfit.learner.problem import Part, n_threads, one_blas_thread, potentials_of
 from fieldfit.objective._base import Objective
 from fieldfit.objective.max_margin import default_oracle
 
@@ -55,7 +55,7 @@ def beliefs_of(
     """Unary beliefs of each example, and how many examples' inference did not converge."""
 
     def infer(part: Part) -> tuple[list[FloatArray], int]:
-        potentials = part.template.potentials(weights)
+        potentials = potentials_of(objective, part.template, weights)
         result = objective.prediction(part.batch.graph).run_batch(part.batch, potentials)
         beliefs = np.split(result.beliefs.unary_matrix(), part.batch.variable_offsets[1:-1])
         converged = result.converged_examples

@@ -220,9 +220,9 @@ def spread_rows(
     sums: Any,
     start: Any,
 ) -> Any:
-    """``result[z] += t``, ``t = rows[row + i] table[z] columns[column + j]``, ``z = offset + i K + j``.
+    """Add ``t_ij = rows[row + i] table[z] columns[column + j]`` to ``result[z]``.
 
-    Also ``sums[start + i] = sum_j t``.
+    Here ``z = offset + i K + j``.  Also ``sums[start + i] = sum_j t_ij``.
     """
     n_labels = labels.count
 
@@ -268,7 +268,7 @@ def spread_columns(
     sums: Any,
     start: Any,
 ) -> Any:
-    """`spread_rows` with the other sums, ``sums[start + j] = sum_i t``."""
+    """`spread_rows` with the other sums, ``sums[start + j] = sum_i t_ij``."""
     n_labels = labels.count
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,7 +1,7 @@
 """A sweep that keeps what it overwrites, and the way back over it (see `reverse_arrays`).
 
-Forward, a level first copies the messages that it will replace to the tape.  Backward, it takes them
-from there and forms the beliefs anew, so the state is again, bit for bit, what the level saw.
+Forward, a level first copies the messages that it will replace to the tape.  Backward, it takes
+them from there and forms the beliefs anew, so the state is again, bit for bit, what the level saw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The reverse pass through message updates: its arrays, and the derivatives that kernels implement.
+r"""The reverse pass through message updates: its arrays, and the derivatives it computes.
 
 Write ``g[x]`` for the derivative of the final value by ``x``.  The update of `arrays` has three
 steps; backwards, the last one first, with ``p(y_a | y_i)`` the terms of the sum in ``m_ai(y_i)``
@@ -17,9 +17,10 @@ The third step waits until the belief of ``j`` is next met on the way back: ``g[
 each slot, and the variable gathers.  So no two slots of a level write to the same place; threads
 share a level, and the sums have one order.
 
-Messages and log-beliefs matter only up to constants, so each of these derivatives sums to zero over
-the labels of its variable, and the normalisation to maximum 0 needs no step of its own.  (Neither has
-the floor of `arrays`, which a fixed number of sweeps over soft tables does not reach.)
+Messages and log-beliefs matter only up to constants, so each of these derivatives sums to zero
+over the labels of its variable, and the normalisation to maximum 0 needs no step of its own.
+(Neither has the floor of `arrays`, which messages of soft tables never reach and those of hard
+zeros only after many sweeps around cycles.)
 
 Counting numbers.  The update is homogeneous of degree one in ``(th, m, lam, c, chat)`` with
 ``log tau`` fixed.  By Euler's rule the derivative of one message by its own ``c_a`` is
@@ -28,14 +29,14 @@ what the potentials and messages leave over,
     c_a g[c_a] = <g[m_ai], m_ai> + sum_{j != i} <margin of t on j, m_aj> - <t, th_a>
 
 where ``c_a log tau_j`` in ``lam_aj`` is included.  The last terms of all sweeps add up to
-``<g[th_a], th_a>`` and are taken once, at the end.  The same holds for beliefs of factors, with ``t``
-the derivative by ``th_a`` and no first term.
+``<g[th_a], th_a>`` and are taken once, at the end.  The same holds for beliefs of factors, with
+``t`` the derivative by ``th_a`` and no first term.
 
-Damping: ``m = (1 - d) new + d old`` sends ``(1 - d) g[m]`` to the update and ``d g[m]`` to the message
-that it overwrote.
+Damping: ``m = (1 - d) new + d old`` sends ``(1 - d) g[m]`` to the update and ``d g[m]`` to the
+message that it overwrote.
 
-Range: sums and terms are those of the forward pass, in the linear domain with maximum 1; where a sum
-is not above `TINY` the terms are computed again in the log domain.
+Range: sums and terms are those of the forward pass, in the linear domain with maximum 1; where a
+sum is not above `TINY` the terms are computed again in the log domain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The way back through normalised beliefs, where every reverse pass begins (see `reverse_arrays`).
 
-A belief is ``b = exp(v) / sum exp(v)``, so ``g[v] = b (g[b] - <g[b], b>)``, with ``v = log tau_i`` for
-variables and ``v = (th_a + sum_i lam_ai) / c_a`` for factors.
+A belief is ``b = exp(v) / sum exp(v)``, so ``g[v] = b (g[b] - <g[b], b>)``, with ``v = log tau_i``
+for variables and ``v = (th_a + sum_i lam_ai) / c_a`` for factors.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ def reverse_factor_beliefs(
                 store(adjoint.table, row + y, load(adjoint.table, row + y) + value)
                 store(margins, row_start + y, load(margins, row_start + y) + value)
                 total += value
+            if last - first == 1:  # a pair: rows are the labels of its first variable
+                margins[digits[0]] = total
+                digits[0] += 1
+                continue
             for position in range(first, last):
                 offset = structure.message_offsets[position] - base
                 margins[offset + digits[position - first]] += total

@@ -1,8 +1,8 @@
 """The way back through `pair_messages`, in the same blocks (see `reverse_arrays`).
 
-With ``e = exp(lam / c_a)`` of the other variable and the table ``E``, the message is the logarithm of
-``S(y) = sum_x E(x, y) e(x)``, and a term of its derivative is ``t(x, y) = e(x) E(x, y) r(y)`` with
-``r = g / S``.  Its row sums are what goes to ``lam``.  No logarithm is needed.
+With ``e = exp(lam / c_a)`` of the other variable and the table ``E``, the message is the logarithm
+of ``S(y) = sum_x E(x, y) e(x)``, and a term of its derivative is ``t(x, y) = e(x) E(x, y) r(y)``
+with ``r = g / S``.  Its row sums are what goes to ``lam``.  No logarithm is needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ from fieldfit.kernels.products import (
     table_times,
     table_transposed_times,
 )
-from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, stack_scratch, store
+from fieldfit.kernels.simd import SAFE_FASTMATH, fast_exp, load, prefetch, stack_scratch, store
 
 FloatArray = NDArray[np.float64]
+
+#: Messages by which tables are asked for in advance, and numbers in a cache line.
+AHEAD = 2
+LINE = 8
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=SAFE_FASTMATH)
@@ -77,6 +81,12 @@ def reverse_pairs(
             factor = factor if forward else ~factor
             table = load(structure.table_offsets, factor)
             row = k * n_labels
+            # tables of one level lie apart, so the processor does not see the next one coming
+            ahead = load(plan.pair_factor, min(block + k + AHEAD, end - 1))
+            following = load(structure.table_offsets, ahead if ahead >= 0 else ~ahead)
+            for z in range(0, n_labels * n_labels, LINE):
+                prefetch(model.exp_table, following + z)
+                prefetch(adjoint.table, following + z)
             if forward:
                 table_transposed_times(labels, model.exp_table, table, inner, row, outer, 0)
             else:

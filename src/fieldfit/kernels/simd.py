@@ -96,6 +96,27 @@ def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, index, array.dtype), generate
 
 
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of ``array[index]``, which need not be in range."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.gep(data, [arguments[1]])
+        opaque = getattr(pointer.type, "is_opaque", False)
+        byte = pointer if opaque else builder.bitcast(pointer, ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function = builder.module.globals.get("llvm.prefetch.p0")
+        if function is None:
+            kind = ir.FunctionType(ir.VoidType(), [byte.type, number, number, number])
+            function = ir.Function(builder.module, kind, "llvm.prefetch.p0")
+        # for reading, to be kept in all caches, data
+        builder.call(function, [byte, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
 # No "reassoc" for these two: rounding by adding and subtracting ROUNDER must not be simplified.
 # The flags stay with the instructions when LLVM inlines them into a kernel that has it.
 @njit(error_model="numpy", fastmath={"contract", "nsz"})

@@ -27,7 +27,15 @@ from fieldfit.learner.linear import LinearModel, LinearPart
 from fieldfit.objective._base import Objective
 from fieldfit.objective.mle_struct import MLEStruct
 
-__all__ = ["Assessment", "Part", "Problem", "TemplateProblem", "one_blas_thread", "over_parts"]
+__all__ = [
+    "Assessment",
+    "Part",
+    "Problem",
+    "TemplateProblem",
+    "one_blas_thread",
+    "over_parts",
+    "potentials_of",
+]
 
 FloatArray = NDArray[np.float64]
 Found = TypeVar("Found")
@@ -120,7 +128,7 @@ class TemplateProblem(Problem):
         self.objective: Objective = objective
         self.parts = tuple(parts)
         self.is_complete = all(bool((part.labels >= 0).all()) for part in parts)
-        self.n_weights = parts[0].template.n_weights
+        self.n_weights = parts[0].template.n_weights * objective.n_weight_sets
         self.n_parts = len(parts)
         self.n_jobs = n_threads(n_jobs)
         self.is_smooth = objective.is_smooth
@@ -141,18 +149,24 @@ class TemplateProblem(Problem):
 
     def _assess_part(self, weights: FloatArray, part: int) -> Assessment:
         given = self.parts[part]
-        potentials = given.template.potentials(weights)
-        evaluation = self.objective.evaluate(
-            given.batch, potentials, given.labels, self._states[part]
-        )
+        potentials = potentials_of(self.objective, given.template, weights)
+        if isinstance(potentials, Potentials):
+            evaluation = self.objective.evaluate(
+                given.batch, potentials, given.labels, self._states[part]
+            )
+            gradients: tuple[Potentials, ...] = (evaluation.gradient,)
+        else:
+            evaluation = self.objective.evaluate_sets(given.batch, potentials, given.labels)
+            gradients = evaluation.set_gradients
         self._states[part] = evaluation.state
-        values, gradient = evaluation.values, evaluation.gradient
+        values = evaluation.values
         if given.example_weights is not None:
-            gradient = weighted(given.batch, gradient, given.example_weights)
-            values = None if values is None else values * given.example_weights
+            scale = given.example_weights
+            gradients = tuple(weighted(given.batch, one, scale) for one in gradients)
+            values = None if values is None else values * scale
         return Assessment(
             value=None if values is None else float(values.sum()),
-            gradient=given.template.gradient(gradient),
+            gradient=np.concatenate([given.template.gradient(one) for one in gradients]),
             n_unconverged=int((~evaluation.converged_examples).sum()),
             n_examples=given.batch.n_examples,
         )
@@ -198,6 +212,15 @@ class TemplateProblem(Problem):
                 if array is not None:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def potentials_of(
+    objective: Objective, template: Template, weights: FloatArray
+) -> Potentials | list[Potentials]:
+    """Potentials of the weights, or one for each set of weights if the objective has several."""
+    if objective.n_weight_sets == 1:
+        return template.potentials(weights)
+    return [template.potentials(one) for one in np.split(weights, objective.n_weight_sets)]
 
 
 def over_parts(run: Callable[[int], Found], n_parts: int, n_jobs: int) -> list[Found]:

@@ -7,6 +7,7 @@ their business, and so one objective serves every model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -17,6 +18,7 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, observed_labels, require_graph
 from fieldfit.core.result import InferenceResult
+from fieldfit.errors import InvalidInputError
 
 __all__ = ["Evaluation", "Inference", "Objective"]
 
@@ -30,11 +32,15 @@ class Inference(Protocol):
     def run_batch(
         self,
         batch: Batch,
-        potentials: Potentials,
+        potentials: Any,
         observed: dict[int, int] | ArrayLike | None = None,
         init: InferenceResult | None = None,
     ) -> InferenceResult:
-        """Beliefs of the union graph, and one log-partition for each example."""
+        """Beliefs of the union graph, and one log-partition for each example.
+
+        ``potentials`` are `Potentials`, or a sequence of them for an objective with several sets of
+        weights.
+        """
         ...
 
 
@@ -54,12 +60,16 @@ class Evaluation:
         Whether the inference of each example converged.
     state
         What the next evaluation on the same batch may start from (``init=``); not meant to be read.
+    set_gradients
+        Where there are several sets of potentials, the derivative by each; ``gradient`` is then
+        their sum, the derivative by what all sets have in common.
     """
 
     values: FloatArray | None
     gradient: Potentials
     converged_examples: NDArray[np.bool_]
     state: Any = field(default=None, repr=False)
+    set_gradients: tuple[Potentials, ...] = ()
 
 
 class Objective(ABC):
@@ -81,6 +91,11 @@ class Objective(ABC):
     #: How an estimator turns a fitted model into labels, unless it is told otherwise.
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 
+    @property
+    def n_weight_sets(self) -> int:
+        """Sets of weights that it learns side by side: above 1 if every sweep has its own."""
+        return 1
+
     @abstractmethod
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -90,6 +105,14 @@ class Objective(ABC):
         ``labels`` has one entry for each variable of the union graph, ``-1`` where it is missing;
         ``init`` is the ``state`` of an earlier evaluation on this batch.
         """
+
+    def evaluate_sets(
+        self, batch: Batch, potentials: Sequence[Potentials], labels: LabelArray
+    ) -> Evaluation:
+        """`evaluate` for ``n_weight_sets`` potentials, made from as many sets of weights."""
+        raise InvalidInputError(
+            f"objective must have several sets of weights, got {type(self).__name__} with one"
+        )
 
     @abstractmethod
     def prediction(self, graph: FactorGraph) -> Inference:

@@ -19,6 +19,7 @@ from fieldfit.objective.mle_struct import MLEStruct
 from fieldfit.objective.moment_matching import MomentMatching
 from fieldfit.objective.perceptron import Perceptron
 from fieldfit.objective.piecewise import Piecewise
+from fieldfit.objective.procedural import ProceduralLoss
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
 
 __all__ = ["OBJECTIVES", "make_objective"]
@@ -42,6 +43,7 @@ _TABLE: dict[str, Callable[[], Objective]] = {
     "cf-bethe": lambda: ContrastiveFreeEnergy("bethe"),
     "cf-mean-field": lambda: ContrastiveFreeEnergy("mean-field"),
     "mle-struct": MLEStruct,
+    "procedural": ProceduralLoss,
     "moment-matching": MomentMatching,
     "perceptron": Perceptron,
     "max-margin": MaxMargin,

@@ -1,0 +1,158 @@
+"""What the way back through sweeps costs: value and gradient beside the forward pass alone.
+
+python -m benchmarks.procedural [--write docs/procedural.md]
+
+``make bench`` has the first table as its section "gradients".
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import fieldfit as ff
+from benchmarks.pages import replace_section, stamp
+from benchmarks.timing import best_of
+from fieldfit.adjoint.unrolled import UnrolledSumProduct
+from fieldfit.inference._message_model import build_model, initial_state
+from fieldfit.inference.schedule import common_labels
+from fieldfit.kernels.arrays import Changes
+from fieldfit.kernels.sweeps import run_sweeps
+from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.reproduce._base import markdown_table
+
+N_SWEEPS = 5
+#: Never met: the sweeps do not stop early.
+NO_TOLERANCE = 1e-300
+
+BATCHES: dict[str, Callable[[], ff.Batch]] = {
+    "28 x 28, 2 labels, 90 pictures": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)] * 90),
+    "60 x 80, 11 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(60, 80, 11)]),
+    "100 x 100, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(100, 100, 2)]),
+    "500 chains of 20, 9 labels": lambda: ff.Batch.of([ff.FactorGraph.chain(20, 9)] * 500),
+}
+
+
+class Case:
+    """One batch with random potentials and labels."""
+
+    def __init__(self, batch: ff.Batch) -> None:
+        rng = np.random.default_rng(0)
+        self.batch, graph = batch, batch.graph
+        self.potentials = ff.Potentials.from_flat(
+            graph,
+            rng.normal(size=int(graph.unary_offsets[-1])),
+            rng.normal(size=int(graph.table_offsets[-1])),
+        )
+        self.labels = rng.integers(0, graph.cardinalities).astype(np.int32)
+
+    def forward(self) -> Callable[[], object]:
+        """The forward pass of `SumProduct`: from potentials to all beliefs and the value."""
+        inference = ff.SumProduct(damping=0.0, tol=NO_TOLERANCE, max_iter=N_SWEEPS)
+        return lambda: inference.run_batch(self.batch, self.potentials)
+
+    def bare_sweeps(self) -> Callable[[], object]:
+        """The sweeps alone, on arrays that are there."""
+        graph, sweeps = self.batch.graph, UnrolledSumProduct(N_SWEEPS)
+        plan = sweeps.plan(self.batch)
+        counting = ff.Bethe().counting_numbers(graph)
+        model = build_model(graph, self.potentials, counting, None)
+        state = initial_state(graph, model, None)
+        changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
+        arguments = (common_labels(graph), graph.structure, plan, model, state, changes)
+        return lambda: run_sweeps(*arguments, 0.0, -1.0, N_SWEEPS)
+
+    def gradient(self, loss: str, **options: object) -> Callable[[], object]:
+        objective = ProceduralLoss(loss, n_sweeps=N_SWEEPS, **options)  # type: ignore[arg-type]
+        return lambda: objective.evaluate(self.batch, self.potentials, self.labels)
+
+
+def gradients_of_sweeps() -> list[str]:
+    """Value and gradient of 5 sweeps (sequential, Bethe) as multiples of the forward pass."""
+    rows = [
+        "problem | forward, ms | ucl | ccl | ucl, checkpoints | sweeps alone, ms | ucl | ccl",
+        "|".join(["---"] * 8),
+    ]
+    for name, make in BATCHES.items():
+        case = Case(make())
+        seconds = best_of(
+            {
+                "forward": case.forward(),
+                "sweeps": case.bare_sweeps(),
+                "ucl": case.gradient("ucl"),
+                "ccl": case.gradient("ccl"),
+                "checkpoints": case.gradient("ucl", checkpoints="sqrt"),
+            },
+            repeats=9,
+        )
+        whole, bare = seconds["forward"], seconds["sweeps"]
+        times = [f"{seconds[key] / whole:.2f}" for key in ("ucl", "ccl", "checkpoints")]
+        rows.append(
+            " | ".join(
+                [name, f"{1e3 * whole:.1f}", *times, f"{1e3 * bare:.1f}"]
+                + [f"{seconds[key] / bare:.2f}" for key in ("ucl", "ccl")]
+            )
+        )
+    return rows
+
+
+def memory_of_tapes() -> str:
+    """Megabytes of tape for some numbers of sweeps, whole and with checkpoints."""
+    rows = []
+    for name, make in BATCHES.items():
+        graph = make().graph
+        cells = [name]
+        for n_sweeps in (5, 25, 100):
+            whole = UnrolledSumProduct(n_sweeps).tape_bytes(graph)
+            root = UnrolledSumProduct(n_sweeps, checkpoints="sqrt").tape_bytes(graph)
+            cells.append(f"{whole / 1e6:.1f} / {root / 1e6:.1f}")
+        rows.append(cells)
+    return markdown_table(["problem", "5 sweeps", "25 sweeps", "100 sweeps"], rows)
+
+
+def large_picture() -> str:
+    """One gradient on 400 x 600 pixels with 5 labels, and the peak memory of the process."""
+    case = Case(ff.Batch.of([ff.FactorGraph.grid(400, 600, 5)]))
+    evaluate = case.gradient("ucl")
+    evaluate()
+    start = time.process_time()
+    evaluate()
+    seconds = time.process_time() - start
+    tape = UnrolledSumProduct(N_SWEEPS).tape_bytes(case.batch.graph)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return (
+        f"400 x 600 pixels, 5 labels, {N_SWEEPS} sweeps: {seconds:.2f} s of CPU time for value and "
+        f"gradient, tape {tape / 1e6:.0f} MB, peak memory of the process {peak / 1e9:.2f} GB."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, help="put the tables into this page")
+    options = parser.parse_args()
+    lines = [
+        stamp("python -m benchmarks.procedural"),
+        "",
+        f"Value and gradient of {N_SWEEPS} sweeps as multiples of `SumProduct` with as many (from "
+        "potentials to beliefs), and of its sweeps alone; CPU time of one thread.",
+        "",
+        *[f"| {row} |" for row in gradients_of_sweeps()],
+        "",
+        'Tape in megabytes, whole and with `checkpoints="sqrt"`:',
+        "",
+        memory_of_tapes(),
+        "",
+        large_picture(),
+    ]
+    print("\n".join(lines))
+    if options.write:
+        replace_section(options.write, "benchmark", lines)
+
+
+if __name__ == "__main__":
+    main()
