@@ -1,4 +1,4 @@
-"""Implicit gradients: against dense algebra, finite differences, perturbation and unrolled sweeps."""
+"""Implicit gradients against dense algebra, differences, perturbation and unrolled sweeps."""
 
 from __future__ import annotations
 
@@ -74,31 +74,43 @@ def test_gradients_are_finite_differences(graph, loss, missing):
     potentials, weights = random_tables(rng, graph), random_weights(rng, graph)
     batch, labels, chosen = Batch.of([graph]), labels_of(rng, graph, missing), MarginalLoss(loss)
 
-    def value(th, w):
-        return chosen.values(batch, solve(graph, th, w), labels)[0]
+    def values(potentials, weights):
+        """One value for each of several potentials and weights, as one batch."""
+        union = Batch.of([graph] * len(potentials))
+        joined = EntropyWeights.from_flat(
+            union.graph,
+            np.concatenate([w.unary_values for w in weights]),
+            np.concatenate([w.factor_values for w in weights]),
+        )
+        result = ConvexDual(tol=1e-13).run_batch(union, union.pack(potentials), weights=joined)
+        assert result.residual < 1e-12, result.status
+        return chosen.values(union, result.beliefs, np.tile(labels, len(potentials)))
 
     beliefs = solve(graph, potentials, weights)
     _, derivative = chosen.value_and_derivative(batch, beliefs, labels)
     found = implicit_gradient(beliefs, weights, derivative)
     assert found.residual < 1e-12
     step = 1e-4
-    for vector, gradient, by_weights in (
-        (flat(potentials), flat(found.potentials), False),
-        (flat(weights), flat(found.weights), True),
+    for by_weights, vector, gradient in (
+        (False, flat(potentials), flat(found.potentials)),
+        (True, flat(weights), flat(found.weights)),
     ):
-        expected = np.zeros(len(vector))
-        for z in np.flatnonzero(vector if by_weights else np.ones(len(vector))):
-            sides = []
+        entries = np.flatnonzero(vector if by_weights else np.ones(len(vector)))
+        moved = []
+        for z in entries:
             for sign in (1.0, -1.0):
-                moved = vector.copy()
-                moved[z] += sign * step
-                if by_weights:
-                    given = unflat(graph, moved)
-                    w = EntropyWeights.from_flat(graph, given.unary_values, given.factor_values)
-                    sides.append(value(potentials, w))
-                else:
-                    sides.append(value(unflat(graph, moved), weights))
-            expected[z] = (sides[0] - sides[1]) / (2 * step)
+                other = vector.copy()
+                other[z] += sign * step
+                moved.append(unflat(graph, other))
+        if by_weights:
+            given = [
+                EntropyWeights.from_flat(graph, m.unary_values, m.factor_values) for m in moved
+            ]
+            sides = values([potentials] * len(moved), given)
+        else:
+            sides = values(moved, [weights] * len(moved))
+        expected = np.zeros(len(vector))
+        expected[entries] = (sides[::2] - sides[1::2]) / (2 * step)
         scale = max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * scale)
 
@@ -247,7 +259,9 @@ def test_nearly_certain_beliefs_have_finite_gradients(loss, size):
 def test_bethe_is_refused_on_graphs_with_cycles():
     graph = ff.FactorGraph.grid(3, 3, 2)
     with pytest.raises(InvalidInputError, match="entropy must be concave"):
-        ImplicitLoss(entropy=ff.Bethe()).value_and_grad(graph, ff.Potentials(graph), np.zeros(9, int))
+        ImplicitLoss(entropy=ff.Bethe()).value_and_grad(
+            graph, ff.Potentials(graph), np.zeros(9, int)
+        )
 
 
 def test_bethe_is_exact_on_trees():

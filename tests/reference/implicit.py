@@ -6,7 +6,7 @@ import numpy as np
 
 
 def constraints(graph):
-    """``A``: normalisation of variables, and margins of factors (arity two or more) minus beliefs."""
+    """``A``: sums of variables; margins of factors (of arity two or more) minus beliefs."""
     n_unary, n_table = int(graph.unary_offsets[-1]), int(graph.table_offsets[-1])
     rows = []
     for i in range(graph.n_variables):

@@ -1,18 +1,18 @@
-r"""The derivative of a loss on the beliefs that solve a concave problem, by the implicit function theorem.
+r"""Derivatives of a loss on the solution of a concave problem: implicit differentiation.
 
-The beliefs ``b*`` maximise ``<th, b> - sum w b log b`` under the linear constraints ``A b = d`` of local
-consistency.  With ``D = diag(w / b*)`` and the derivative ``g`` of a loss by the beliefs,
+The beliefs ``b*`` maximise ``<th, b> - sum w b log b`` under the linear constraints ``A b = d`` of
+local consistency.  With ``D = diag(w / b*)`` and the derivative ``g`` of a loss by the beliefs,
 
     dL/dth = (D^-1 - D^-1 A' (A D^-1 A')^-1 A D^-1) g =: m,
     dL/dw  = - m (log b* + 1)
 
-because a change of ``w`` moves the condition of stationarity like a change of ``th`` by ``-(log b + 1)`` times
-as much.  ``m`` is itself a step of consistent beliefs, that under the forces ``g``, so one solve of the node
-system (`kernels.node_system`) gives it.  ``D^-1 = b / w`` is always finite: configurations without belief, by
-hard zeros or because they have vanished, get no gradient.
+because a change of ``w`` moves the condition of stationarity like a change of ``th`` by ``-(log b +
+1)`` times as much.  ``m`` is itself a step of consistent beliefs, that under the forces ``g``, so
+one solve of the node system (`kernels.node_system`) gives it.  ``D^-1 = b / w`` is always finite:
+configurations without belief, by hard zeros or because they have vanished, get no gradient.
 
-Weights of variables may be zero or negative (tree-reweighted entropies), as long as the whole entropy is
-concave on consistent beliefs; those of factors of arity two or more are positive.
+Weights of variables may be zero or negative (tree-reweighted entropies), as long as the whole
+entropy is concave on consistent beliefs; those of factors of arity two or more are positive.
 
 Reference: Domke, thesis (2009), sections 4.5 and 4.6.
 """
@@ -81,9 +81,7 @@ def implicit_gradient(
     array([ 0.1964, -0.1964])
     """
     graph = beliefs.graph
-    if not (
-        derivative.graph.has_structure_of(graph) and weights.graph.has_structure_of(graph)
-    ):
+    if not (derivative.graph.has_structure_of(graph) and weights.graph.has_structure_of(graph)):
         raise InvalidInputError(
             f"derivative and weights must belong to the graph of the beliefs ({graph!r}), "
             f"got {derivative.graph!r} and {weights.graph!r}"

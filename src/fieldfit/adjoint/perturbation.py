@@ -1,18 +1,20 @@
 r"""The derivative of a loss on beliefs by two more inferences, for any concave surrogate.
 
-If the beliefs ``b`` are the gradient of a convex function of the potentials, their derivative is symmetric, so
+If the beliefs ``b`` are the gradient of a convex function of the potentials, their derivative is
+symmetric, so
 
     dL/dth = (db/dth)' g = (db/dth) g ~ (b(th + r g) - b(th - r g)) / 2r,    g = dL/db.
 
-This needs nothing of the inference but its beliefs.  The derivative by entropy weights is not of this form; for
-those there is `implicit`.
+This needs nothing of the inference but its beliefs.  The derivative by entropy weights is not of
+this form; for those there is `implicit`.
 
-The step follows from what rounding and the cubic term cost together: ``r = (1 + max |th|) / max |g|`` times the
-cube root of the rounding unit, by example, as examples do not share potentials.  An error ``e`` of the beliefs
-becomes ``e / r``, so the inference has to be run to a tight tolerance, from the solution at hand.
+The step follows from what rounding and the cubic term cost together: ``r = (1 + max |th|) / max
+|g|`` times the cube root of the rounding unit, by example, as examples do not share potentials.  An
+error ``e`` of the beliefs becomes ``e / r``, so the inference has to be run to a tight tolerance,
+from the solution at hand.
 
-Reference: Domke, "Implicit differentiation by perturbation", Advances in Neural Information Processing
-Systems 23 (2010).
+Reference: Domke, "Implicit differentiation by perturbation", Advances in Neural Information
+Processing Systems 23 (2010).
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ def perturbation_gradient(
     steps = perturbation_steps(batch, potentials, derivative, relative_step)
     by_unary = np.repeat(steps, np.diff(graph.unary_offsets[batch.variable_offsets]))
     by_table = np.repeat(steps, np.diff(graph.table_offsets[batch.factor_offsets]))
-    moved_unary, moved_tables = by_unary * derivative.unary_values, by_table * derivative.factor_values
+    moved_unary, moved_tables = (
+        by_unary * derivative.unary_values,
+        by_table * derivative.factor_values,
+    )
     found = []
     converged = np.ones(batch.n_examples, dtype=np.bool_)
     for sign in (1.0, -1.0):

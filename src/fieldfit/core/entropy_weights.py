@@ -1,9 +1,9 @@
 """Weights of an entropy for every configuration: ``- sum_a sum_y w_a(y) b_a(y) log b_a(y) - ...``.
 
-Laid out like potentials and beliefs.  With a weight of its own for each configuration the entropy can be
-fitted to data like potentials are; weights that are constant over the tables of a factor are the counting
-numbers of an `Entropy`.  Factors of arity zero and one have no entropy (they are constants, and part of
-their variable); their entries are kept at zero.
+Laid out like potentials and beliefs.  With a weight of its own for each configuration the entropy
+can be fitted to data like potentials are; weights that are constant over the tables of a factor are
+the counting numbers of an `Entropy`.  Factors of arity zero and one have no entropy (they are
+constants, and part of their variable); their entries are kept at zero.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class EntropyWeights(_GraphVector):
     def bound(self) -> Bound:
         """What the maximum is: "upper" if the least weights already make an upper bound.
 
-        No term ``- w b log b`` is negative, so the entropy is not below that with the least weight of
-        each table in place of all its weights, to which Shearer's inequality applies (see `Convex`).
+        No term ``- w b log b`` is negative, so the entropy is not below that with the least weight
+        of each table in place of all, to which Shearer's inequality applies (see `Convex`).
         """
         graph = self.graph
         if not self.is_positive and bool(np.any(self.unary_values < 0.0)):

@@ -1,7 +1,7 @@
 """Regions of a large problem: some variables, the factors on them, and what those factors touch.
 
-Regions are runs of a breadth-first order, so that they hang together, and overlap with their neighbours.  A
-region never holds variables of two examples.
+Regions are runs of a breadth-first order, so that they hang together, and overlap with their
+neighbours.  A region never holds variables of two examples.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LongArray = NDArray[np.int64]
 class Region:
     """A problem with some variables held, and where its numbers lie in the whole one.
 
-    ``entries`` are those of its beliefs in the vector of unary entries and table entries, ``messages``
-    those of its multipliers; ``free`` marks the variables that are not held.
+    ``entries`` are those of its beliefs in the vector of unary entries and table entries,
+    ``messages`` those of its multipliers; ``free`` marks the variables that are not held.
     """
 
     problem: ConvexProblem

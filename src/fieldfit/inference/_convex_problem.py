@@ -2,17 +2,17 @@ r"""A concave problem with an entropy weight for every configuration, and its du
 
     max_b  <th, b> - sum_a sum_y w_a(y) b_a(y) log b_a(y) - sum_i sum_y w_i(y) b_i(y) log b_i(y)
 
-over locally consistent beliefs, all weights positive.  With a multiplier ``lam_ai(y_i)`` for each demand
-that the margin of ``b_a`` be ``b_i`` the dual is
+over locally consistent beliefs, all weights positive.  With a multiplier ``lam_ai(y_i)`` for each
+demand that the margin of ``b_a`` be ``b_i`` the dual is
 
     G(lam) = sum_a phi_a(th_a + sum_i lam_ai) + sum_i phi_i(th_i - sum_a lam_ai),
 
-``phi`` as in `kernels.weighted_entropy`: convex, without constraints, never below the maximum, and with the
-gradient "margins of ``b_a`` minus ``b_i``" at the beliefs that the multipliers make.  Its second derivative
-is the node system of `kernels.node_system`.
+``phi`` as in `kernels.weighted_entropy`: convex, without constraints, never below the maximum, and
+with the gradient "margins of ``b_a`` minus ``b_i``" at the beliefs that the multipliers make.  Its
+second derivative is the node system of `kernels.node_system`.
 
-Evidence and hard zeros are scores of ``-inf``; labels that hard zeros rule out by arc consistency, and the
-configurations that hold them, are ruled out beforehand.
+Evidence and hard zeros are scores of ``-inf``; labels that hard zeros rule out by arc consistency,
+and the configurations that hold them, are ruled out beforehand.
 """
 
 from __future__ import annotations
@@ -123,9 +123,7 @@ class ConvexProblem:
         subtract_from_unary(structure, messages, scores)
         unary, log_unary = np.empty(len(scores)), np.empty(len(scores))
         unary_values = np.empty(graph.n_variables)
-        weighted_beliefs(
-            graph.unary_offsets, scores, unary_weights, unary, log_unary, unary_values
-        )
+        weighted_beliefs(graph.unary_offsets, scores, unary_weights, unary, log_unary, unary_values)
         tables = self.tables.copy()
         add_to_tables(structure, messages, tables)
         factors, log_factors = np.empty(len(tables)), np.empty(len(tables))

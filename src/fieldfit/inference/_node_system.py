@@ -1,8 +1,9 @@
-"""Solves of the node system (`kernels.node_system`): pattern once for a graph, numbers as they come.
+"""Solves of the node system (`kernels.node_system`): the pattern once, numbers as they come.
 
-The order of elimination and the pattern of the factor are found once for each graph and kept as long as
-it lives.  A batch is a union of graphs, so its system falls apart into those of the examples.  Where the
-factorisation would take too much time or memory, conjugate gradients do instead.
+The order of elimination and the pattern of the factor are found once for each graph and kept as
+long as it lives.  A batch is a union of graphs, so its system falls apart into those of the
+examples.  Where the factorisation would take too much time or memory, conjugate gradients do
+instead.
 """
 
 from __future__ import annotations
@@ -43,19 +44,22 @@ FloatArray = NDArray[np.float64]
 LongArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-#: Multiplications of one factorisation (some seconds) and entries of its factor (480 MB), above which
-#: conjugate gradients are used.
-MAX_MULTIPLICATIONS = 5e9
+#: Conjugate gradients are used above this many multiplications of the factorisation for each
+#: unknown (where the two took the same time on grids) and entries of its factor (480 MB).
+MAX_MULTIPLICATIONS = 3e4
 MAX_FILL = 4e7
 #: Conjugate gradients: the residual falls to this share of its size.  They are repeated for what is
 #: left, so that it need not be less.
 CG_TOL = 1e-10
 CG_MAX_ITER = 5000
-#: Repetitions with what is left of the residuals, and the share of the first that is good enough.
+#: Solves with what is left of the residuals, at most and at least (the largest residual hides
+#: others where beliefs differ by many orders), and the share of the first residual that is then
+#: good enough.
 MAX_ROUNDS = 8
+MIN_ROUNDS = 2
 ENOUGH = 1e-13
 #: Least belief of a label in a system: its square root must not overflow when it is divided by.
-SMALLEST = 1e-280
+SMALLEST = 1e-300
 
 
 class IndefiniteError(ArithmeticError):
@@ -160,9 +164,7 @@ class NodeSystem:
     def _solve(self, right: FloatArray) -> FloatArray:
         matrix = self.matrix
         if self._is_direct:
-            solve_factorised(
-                matrix.shape, self._rows, self._lower, self._inverse_pivots, right
-            )
+            solve_factorised(matrix.shape, self._rows, self._lower, self._inverse_pivots, right)
         elif (
             conjugate_gradients(
                 matrix.indptr, matrix.indices, self._values, CG_TOL, CG_MAX_ITER, right
@@ -175,13 +177,11 @@ class NodeSystem:
     def correct(
         self, lack: FloatArray, force: FloatArray, steps: FloatArray, messages: FloatArray
     ) -> None:
-        """One solve: add to steps and multipliers what ``lack`` of margins and ``force`` ask for."""
+        """One solve: add to steps and multipliers what ``lack`` and ``force`` ask for."""
         structure, pattern = self.graph.structure, self.matrix.pattern
         right = np.empty(len(self.matrix.indptr) - 1)
         fill_right_hand_side(structure, pattern, self._blocks, force, lack, right)
-        recover_steps(
-            structure, pattern, self._blocks, self._solve(right), lack, steps, messages
-        )
+        recover_steps(structure, pattern, self._blocks, self._solve(right), lack, steps, messages)
 
     def respond(
         self,
@@ -214,8 +214,9 @@ class NodeSystem:
             subtract_from_unary(structure, messages, force)
             before, left = left, self._size(lack, force, entries)
             first = left if n_rounds == 0 else first
-            # repeated solves gain at least four digits each until rounding is all that is left
-            if left <= ENOUGH * first or (n_rounds > 0 and left > 0.5 * before):
+            is_small = left == 0.0 or (n_rounds >= MIN_ROUNDS and left <= ENOUGH * first)
+            # repeated solves gain several digits each until rounding is all that is left
+            if is_small or (n_rounds > MIN_ROUNDS and left > 0.5 * before):
                 break
             if n_rounds < max_rounds:
                 self.correct(lack, force, steps, messages)
@@ -297,7 +298,8 @@ def _build(graph: FactorGraph) -> NodeMatrix:
         block_offsets=block_offsets,
         inverse_offsets=_inverse_offsets(graph, sizes),
     )
-    is_direct = bool((counts**2).sum() <= MAX_MULTIPLICATIONS and counts.sum() <= MAX_FILL)
+    is_cheap = (counts**2).sum() <= MAX_MULTIPLICATIONS * len(counts)
+    is_direct = bool(is_cheap and counts.sum() <= MAX_FILL)
     return NodeMatrix(pattern, indptr.astype(np.int64), indices, shape, is_direct)
 
 
@@ -360,7 +362,7 @@ def _elimination_ranks(n_variables: int, left: LongArray, right: LongArray) -> L
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
-    return factors.perm_c.astype(np.int64)
+    return np.asarray(factors.perm_c, dtype=np.int64)
 
 
 def _largest(graph: FactorGraph, unary: FloatArray) -> NDArray[np.int32]:
@@ -369,7 +371,7 @@ def _largest(graph: FactorGraph, unary: FloatArray) -> NDArray[np.int32]:
         return np.zeros(0, dtype=np.int32)
     cardinality = graph.uniform_cardinality
     if cardinality is not None:
-        return unary.reshape(-1, cardinality).argmax(axis=1).astype(np.int32)
+        return np.asarray(unary.reshape(-1, cardinality).argmax(axis=1), dtype=np.int32)
     top = np.repeat(np.maximum.reduceat(unary, graph.unary_offsets[:-1]), graph.cardinalities)
     labels = np.arange(len(unary)) - np.repeat(graph.unary_offsets[:-1], graph.cardinalities)
     is_top = np.where(unary == top, labels, np.iinfo(np.int32).max)

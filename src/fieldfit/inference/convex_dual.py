@@ -1,15 +1,16 @@
-r"""Beliefs under a concave entropy with a weight for every configuration, by Newton's method on the dual.
+r"""Beliefs under entropy weights for every configuration, by Newton's method on the dual.
 
 The dual ``G(lam)`` (`_convex_problem`) is convex and smooth, and each step solves the node system
-(`_node_system`): a few steps where message passing would need thousands of sweeps, any arity, and weights that
-differ between the configurations of a table, for which there is no message update in closed form.
+(`_node_system`): a few steps where message passing would need thousands of sweeps, any arity, and
+weights that differ between the configurations of a table, for which there is no message update in
+closed form.
 
-Newton's method is at its best near the optimum.  It is brought there by *heat*: an equal amount is added to
-all weights, so that the problem is easy, and taken away in stages.  Every stage is a descent with a line
-search, and the last one, without heat, is the problem itself.
+Newton's method is at its best near the optimum.  It is brought there by *heat*: an equal amount is
+added to all weights, so that the problem is easy, and taken away in stages.  Every stage is a
+descent with a line search, and the last one, without heat, is the problem itself.
 
-Reference: Domke, thesis (2009), section 4.3, which eliminates nothing and takes the beliefs of variables and
-factors without normalisation; the duals are equal at the optimum.
+Reference: Domke, thesis (2009), section 4.3, which eliminates nothing and takes the beliefs of
+variables and factors without normalisation; the duals are equal at the optimum.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._convex_problem import (
     ConvexProblem,
-    DualPoint,
     Multipliers,
     positive_weights,
     start_messages,
@@ -88,7 +88,9 @@ class ConvexDual:
 
     def __post_init__(self) -> None:
         if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(f"entropy must be an object such as Convex(), got {self.entropy!r}")
+            raise InvalidInputError(
+                f"entropy must be an object such as Convex(), got {self.entropy!r}"
+            )
         if not self.tol > 0.0:
             raise InvalidInputError(f"tol must be positive, got {self.tol}")
         if self.max_iter < 1:

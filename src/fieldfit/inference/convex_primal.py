@@ -1,26 +1,31 @@
-r"""Beliefs under a concave entropy with a weight for every configuration, by quadratic bounds in the primal.
+r"""Beliefs under entropy weights for every configuration, by quadratic bounds in the primal.
 
 For positive ``b`` and ``b0``
 
     b log b <= b (log b0 - 1) + b^2 / b0,
 
-with equality at ``b0``.  Put in for every entropy term this makes a quadratic problem under the linear
-constraints of consistency, which is one solve of the node system (`_node_system`) and needs no line search.
-Its solution ``b'`` may have negative entries.  Entries that are positive are taken over; the others become
+with equality at ``b0``.  Put in for every entropy term this makes a quadratic problem under the
+linear constraints of consistency, which is one solve of the node system (`_node_system`) and needs
+no line search.  Its solution ``b'`` may have negative entries.  Entries that are positive are taken
+over; the others become
 
     min(eps(n), exp((th + lam - mu) / w - 1)),      eps(n) = 1 / (10 n)^2,
 
-where ``n`` counts how often the entry was negative and the exponential is the belief that the multipliers
-``lam`` of the solve make in the dual.  So the bound is also a penalty on negative entries, which grows.
+where ``n`` counts how often this has happened to the entry and the exponential is the belief that
+the multipliers ``lam`` of the solve make in the dual.  So the bound is also a penalty on negative
+entries, which grows.
 
-Two things are added to the algorithm of the reference.  There, entries that were negative become ``eps(n)``
-alone, which is much too large for beliefs such as 1e-10; the second term lets them fall at once.  And near
-the optimum the bound's curvature ``2 w / b`` is twice the true one, so steps halve the distance at best: as
-soon as moves leave all beliefs of an example well above zero, the true curvature takes its place (Newton's
-method), as the reference proposes.
+The algorithm of the reference is changed in four ways.  There, negative entries become ``eps(n)``
+alone, which is much too large for beliefs such as 1e-10; the second term lets them fall faster (to
+`FALL` of what they were in one iteration), and brings those back that fell too far (`RISE`), which
+``b'`` would do very slowly.  Near the optimum the curvature ``2 w / b`` of the bound is twice the
+true one, so steps halve the distance at best; as soon as moves leave all beliefs of an example well
+above zero, the true curvature takes its place (Newton's method), as the reference proposes.  Large
+scores start with heat, as in `convex_dual`.  And convergence is not just a small change: the dual
+value at the multipliers, an upper bound, must meet the value of the beliefs.
 
-*Blocks.*  For large graphs the variables are cut into regions that overlap; a solve moves the variables of one
-region and the factors on them, with all other variables held.
+*Blocks.*  For large graphs the variables are cut into regions that overlap; a solve moves the
+variables of one region and the factors on them, with all other variables held.
 
 Reference: Domke, thesis (2009), section 4.4, algorithms 1 and 2.
 """
@@ -50,8 +55,9 @@ __all__ = ["ConvexPrimal"]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's, which
-#: is used after a move of which Newton's would have taken away at most this share of any belief.
+#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
+#: which is used after a move of which Newton's would have taken away at most this share of any
+#: belief.
 BOUND = 2.0
 NEWTON = 1.0
 CALM = 0.75
@@ -83,8 +89,9 @@ class ConvexPrimal:
     overlap
         By how many steps along factors regions grow beyond their own variables.
     tol
-        Converged when no belief changes by more than this in an iteration, margins of factor beliefs
-        and beliefs of variables agree to this, and so do the value and its upper bound by the dual.
+        Converged when no belief changes by more than this in an iteration, margins of factor
+        beliefs and beliefs of variables agree to this, and so do the value and its upper bound by
+        the dual.
     max_iter
         Most iterations (of blocks: over all regions).
 
@@ -106,7 +113,9 @@ class ConvexPrimal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(f"entropy must be an object such as Convex(), got {self.entropy!r}")
+            raise InvalidInputError(
+                f"entropy must be an object such as Convex(), got {self.entropy!r}"
+            )
         if not self.tol > 0.0:
             raise InvalidInputError(f"tol must be positive, got {self.tol}")
         for name, least in (("max_iter", 1), ("block_size", 1), ("overlap", 0)):
@@ -196,7 +205,9 @@ class _Ascent:
         self._possible = _possible(problem)
         self._counts = np.ones(len(self._possible))
         ranges = problem.ranges()
-        largest = max(problem.unary_weights.max(initial=0.0), problem.factor_weights.max(initial=0.0))
+        largest = max(
+            problem.unary_weights.max(initial=0.0), problem.factor_weights.max(initial=0.0)
+        )
         self._least_weights = problem.least_weights()
         self.heat = np.zeros(n_examples)
         if init is None:
@@ -351,7 +362,9 @@ def _largest(problem: ConvexProblem, values: FloatArray) -> FloatArray:
     return problem.largest_by_example(values[:cut], values[cut:])
 
 
-def _normalised(offsets: NDArray[np.int32], values: FloatArray, compliance: FloatArray) -> FloatArray:
+def _normalised(
+    offsets: NDArray[np.int32], values: FloatArray, compliance: FloatArray
+) -> FloatArray:
     """Every vector moved to the sum one, in proportion to how easily its entries give way."""
     if len(offsets) == 1:
         return values.copy()

@@ -1,26 +1,28 @@
-r"""How beliefs give way to forces: the linear system of a concave problem, factor blocks eliminated.
+r"""How beliefs give way to forces: the linear system of a concave problem, factors eliminated.
 
-Let ``F(b) = sum_a w_a b_a log b_a + sum_i w_i b_i log b_i`` have a weight for every configuration.  Its
-second derivative is diagonal, and a step ``d`` that keeps the beliefs consistent under forces ``x`` is
+Let ``F(b) = sum_a w_a b_a log b_a + sum_i w_i b_i log b_i`` have a weight for every configuration.
+Its second derivative is diagonal, and a step ``d`` that keeps the beliefs consistent under forces
+``x`` is
 
     d_a = c_a (x_a + sum_i lam_ai - const),   c_a = b_a / w_a,     margins of d_a = q_i - r_ai
     (w_i / b_i) q_i + sum_a lam_ai - const = x_i
 
 where ``q_i`` is the step of the beliefs of variable ``i`` and ``r`` what margins lack at the start.
-With the covariances ``C_a`` of label indicators under ``c_a`` (centred, the label of largest belief of
-each variable left out) the multipliers of a factor follow from the steps of its variables,
+With the covariances ``C_a`` of label indicators under ``c_a`` (centred, the label of largest belief
+of each variable left out) the multipliers of a factor follow from the steps of its variables,
 ``lam_a = C_a^-1 (q_a - r_a)``, which leaves a system for variables alone,
 
     (N + sum_a P_a' C_a^-1 P_a) q = x + sum_a P_a' C_a^-1 r_a,
     N_i = diag(w_i / b_i) + w_i(ref) / b_i(ref)
 
-of size ``sum_i (K_i - 1)`` and with the sparsity of the graph.  It is positive definite whenever ``F`` is
-convex on the consistent beliefs, even if some weights of variables are zero or negative.
+of size ``sum_i (K_i - 1)`` and with the sparsity of the graph.  It is positive definite whenever
+``F`` is convex on the consistent beliefs, even if some weights of variables are zero or negative.
 
-**Range.**  The unknowns are ``z = q / sqrt(b)``: then ``N`` is of the size of the weights and ``C_a`` of their
-inverse, whatever the beliefs are.  Factors that tie variables together (a hard constraint, or beliefs
-next to one) make ``C_a`` singular; the pivots of its correlations are kept above ``GUARD``.  That spoils the
-solution by as much, and a repetition with what is left (`respond` measures it) restores it.
+**Range.**  The unknowns are ``z = q / sqrt(b)``: then ``N`` is of the size of the weights and
+``C_a`` of their inverse, whatever the beliefs are.  Factors that tie variables together (a hard
+constraint, or beliefs next to one) make ``C_a`` singular; the pivots of its correlations are kept
+above ``GUARD``.  That spoils the solution by as much, and a repetition with what is left (`respond`
+measures it) restores it.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class NodePattern(NamedTuple):
     rows: IntArray  # first unknown of each variable
     column_starts: LongArray  # first stored entry of its first column
     column_lengths: IntArray  # stored entries of each of its columns
-    block_rows: IntArray  # by factor and two of its positions: where one's rows begin in the other's
+    block_rows: (
+        IntArray  # by factor and two of its positions: where one's rows begin in the other's
+    )
     block_offsets: LongArray  # where the positions of each factor begin
     inverse_offsets: LongArray  # where the inverse of each factor's block begins
 
@@ -200,8 +204,8 @@ def fill_blocks(structure: Any, pattern: Any, compliance: FloatArray, blocks: An
             total = _fill_any(structure, factor, compliance, blocks, matrix, n)
         for u in range(n):
             margins[u] = matrix[u * n + u]
-        # correlations: each row and column divided by its size in scaled unknowns, which `scale` becomes
-        # part of
+        # correlations: each row and column divided by its size in scaled unknowns, which `scale`
+        # becomes part of
         for u in range(n):
             if scale[u] == 0.0:
                 scale[u] = 1.0

@@ -1,14 +1,15 @@
 """Symmetric positive definite sparse systems: ``M = L D L'`` row by row, and conjugate gradients.
 
-Only the upper triangle of ``M`` is read, column by column (``indptr``, ``indices``, ``values``; what
-lies below the diagonal in a column is skipped), and the unknowns are already in the order in which
-they are to be eliminated.  The pattern of ``L`` depends on that of ``M`` alone, so `symbolic` runs once
-for a graph and `factorise` as often as the numbers change: row ``j`` of ``L`` solves a triangular system
-with the rows before it, and touches only the nodes on the way to ``j`` in the elimination tree.
+Only the upper triangle of ``M`` is read, column by column (``indptr``, ``indices``, ``values``;
+what lies below the diagonal in a column is skipped), and the unknowns are already in the order in
+which they are to be eliminated.  The pattern of ``L`` depends on that of ``M`` alone, so `symbolic`
+runs once for a graph and `factorise` as often as the numbers change: row ``j`` of ``L`` solves a
+triangular system with the rows before it, and touches only the nodes below ``j`` in the elimination
+tree.
 
 References: Davis, "Algorithm 849: a concise sparse Cholesky factorization package", ACM Trans.
-Mathematical Software 31 (2005); Liu, "The role of elimination trees in sparse factorization", SIAM J.
-Matrix Analysis 11 (1990).
+Mathematical Software 31 (2005); Liu, "The role of elimination trees in sparse factorization", SIAM
+J. Matrix Analysis 11 (1990).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def factorise(
     lower: FloatArray,
     inverse_pivots: FloatArray,
 ) -> int:
-    """Fill ``L`` (``rows``, ``lower``) and ``1 / D``; the first unknown without a positive pivot or -1."""
+    """Fill ``L`` and ``1 / D``; the first unknown without a positive pivot, or -1."""
     n_rows = len(indptr) - 1
     parents, starts = shape.parents, shape.starts
     ends = starts[:-1].copy()  # where the next entry of each column goes
@@ -158,7 +159,7 @@ def conjugate_gradients(
     max_iter: int,
     x: FloatArray,
 ) -> int:
-    """Conjugate gradients, preconditioned by the diagonal: ``x`` goes from right-hand side to solution.
+    """Conjugate gradients with the diagonal; ``x`` is the right-hand side, then the solution.
 
     Ends when the residual has fallen to ``tol`` of its first size (in the norm of the inverse
     diagonal).  Returns the iterations, or -1 if the matrix is not positive definite.

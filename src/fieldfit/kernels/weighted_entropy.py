@@ -5,10 +5,10 @@ The maximum of a linear function plus such an entropy over all distributions,
     phi(x) = max_p <x, p> - sum_k w_k p_k log p_k,
 
 is reached by ``p_k = exp((x_k - mu) / w_k - 1)``, where ``mu`` makes the sum one, and has the value
-``mu + sum_k w_k p_k``.  With equal weights this is the usual log-sum-exp.  The logarithm of the sum is
-convex and falls with ``mu``, and it is not negative at ``mu = max_k (x_k - w_k)``, so Newton's steps from
-there never overshoot.  ``grad phi = p``, and the second derivative is ``diag(c) - c c' / sum(c)`` with
-``c = p / w``.
+``mu + sum_k w_k p_k``.  With equal weights this is the usual log-sum-exp.  The logarithm of the sum
+is convex and falls with ``mu``, and it is not negative at ``mu = max_k (x_k - w_k)``, so Newton's
+steps from there never overshoot.  ``grad phi = p``, and the second derivative is ``diag(c) - c c' /
+sum(c)`` with ``c = p / w``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def weighted_beliefs(
     log_beliefs: FloatArray,
     values: FloatArray,
 ) -> int:
-    """Beliefs (and their logarithms) of every vector, and ``phi``; the first without a label or -1."""
+    """Beliefs, their logarithms and ``phi`` of every vector; the first without a label, or -1."""
     for k in range(len(offsets) - 1):
         begin, end = offsets[k], offsets[k + 1]
         mu = -np.inf
@@ -92,7 +92,9 @@ def add_to_tables(structure: Any, messages: FloatArray, tables: FloatArray) -> N
                 shift = messages[other + row]
                 base = begin + row * n_last
                 for y in range(n_last):
-                    store(tables, base + y, load(tables, base + y) + shift + load(messages, own + y))
+                    store(
+                        tables, base + y, load(tables, base + y) + shift + load(messages, own + y)
+                    )
             continue
         if len(digits) < last - first + 1:
             digits = np.zeros(last - first + 1, dtype=np.int32)

@@ -2,20 +2,19 @@
 
     value = L(b*(th), y),    b*(th) = argmax <th, b> + H(b)  over locally consistent beliefs
 
-The beliefs are found by message passing to convergence, and the gradient by the implicit function theorem
-(`adjoint.implicit`, one sparse linear system) or by two more inferences (`adjoint.perturbation`).  The loss ``L``
-looks only at beliefs of what is labelled, so missing labels need no inference of their own.
+The beliefs are found by message passing to convergence, and the gradient by the implicit function
+theorem (`adjoint.implicit`, one sparse linear system) or by two more inferences
+(`adjoint.perturbation`).  The loss ``L`` looks only at beliefs of what is labelled, so missing
+labels need no inference of their own.
 
-Reference: Domke, "Learning convex inference of marginals", Uncertainty in Artificial Intelligence (2008); thesis
-(2009), chapter 4.
+Reference: Domke, "Learning convex inference of marginals", Uncertainty in Artificial Intelligence
+(2008); thesis (2009), chapter 4.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
-
-import numpy as np
 
 from fieldfit.adjoint.implicit import implicit_gradient
 from fieldfit.adjoint.losses import SMOOTH_LOSSES, MarginalLoss
@@ -49,13 +48,15 @@ class ImplicitLoss(Objective):
         ``"ucl"``, ``"uquad"``, ``"suclass"`` (on beliefs of variables), ``"ccl"``, ``"cquad"`` or
         ``"scclass"`` (on those of factors), or a `MarginalLoss`.
     entropy
-        `Convex()` or `TreeReweighted()`.  It must be concave on the graphs it meets, so that beliefs are
-        a smooth function of potentials: `Bethe()` is refused on graphs with several cycles.
+        `Convex()` or `TreeReweighted()`.  It must be concave on the graphs it meets, so that
+        beliefs are a smooth function of potentials: `Bethe()` is refused on graphs with several
+        cycles.
     gradient
-        ``"solve"`` (a sparse linear system) or ``"perturbation"`` (two more inferences; less exact).
+        ``"solve"`` (a sparse linear system) or ``"perturbation"`` (two more inferences; less
+        exact).
     tol, max_iter, n_jobs
-        As in `SumProduct`.  The value is not stationary in the messages, unlike a likelihood, so the
-        tolerance is tighter than usual in learning.
+        As in `SumProduct`.  The value is not stationary in the messages, unlike a likelihood, so
+        the tolerance is tighter than usual in learning.
 
     Notes
     -----
