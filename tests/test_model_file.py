@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import fieldfit as ff
+from fieldfit.adjoint.losses import MarginalLoss
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io import _container
 from fieldfit.io._objects import CLASSES, decode, encode
@@ -122,13 +123,13 @@ def test_arrays_of_objects_are_refused(tmp_path):
 def option_classes():
     """Frozen dataclasses of options: objectives, learners, entropies and inferences."""
     found = set()
-    for package in ("core", "inference", "oracle", "objective", "learner"):
+    for package in ("core", "inference", "oracle", "adjoint", "objective", "learner"):
         folder = import_module(f"fieldfit.{package}")
         for info in pkgutil.iter_modules(folder.__path__, f"fieldfit.{package}."):
             for name, value in vars(import_module(info.name)).items():
                 is_option = isinstance(value, type) and is_dataclass(value) and name[0] != "_"
                 if is_option and value.__module__ == info.name:
-                    is_kind = issubclass(value, (Objective, Learner, ff.Entropy))
+                    is_kind = issubclass(value, (Objective, Learner, ff.Entropy, MarginalLoss))
                     if is_kind or hasattr(value, "run"):
                         found.add(value)
     return found

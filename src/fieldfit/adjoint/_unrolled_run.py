@@ -56,7 +56,7 @@ class PulledBack:
 
 
 class UnrolledRun:
-    """Sweeps on a batch that can be gone back over any number of times."""
+    """Sweeps on a batch, and the way back over them."""
 
     def __init__(
         self,
@@ -79,9 +79,8 @@ class UnrolledRun:
         self._record, self._reverse = _sweep_kernels(n_jobs)
         self._everyone = np.arange(graph.n_variables, dtype=np.int32)
         self._state = State(
-            np.zeros(int(graph.message_offsets[-1])), np.empty(int(graph.unary_offsets[-1]))
+            np.empty(int(graph.message_offsets[-1])), np.empty(int(graph.unary_offsets[-1]))
         )
-        self._refresh(self._models[0], self._state)
         widths = graph.cardinalities[graph.slot_variables[plan.slots]]
         offsets = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)]).astype(np.int64)
         pairs = np.empty((length, len(plan.pair_target) * len(self._labels)))
@@ -89,11 +88,21 @@ class UnrolledRun:
         self._tapes = [Tape(pairs[row], slots[row], offsets) for row in range(length)]
         self._changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
         self._kept: list[State] = []
+        self._is_at_end = False
 
     # -- forward ------------------------------------------------------------------------------
 
     def forward(self) -> None:
-        """All sweeps; leaves the tape of the last ones and the states before the others."""
+        """All sweeps; leaves the tape of the last ones and the states before the others.
+
+        The way back takes the state with it, so whoever asks for more has the sweeps made again.
+        """
+        if self._is_at_end:
+            return
+        self._state.message[:] = 0.0
+        self._refresh(self._models[0], self._state)
+        self._kept.clear()
+        self._is_at_end = True
         n_segments = -(-self._n_sweeps // self._length)
         for segment in range(n_segments):
             if segment < n_segments - 1:
@@ -126,6 +135,7 @@ class UnrolledRun:
 
     def beliefs(self, *, tables: bool = True) -> Beliefs:
         """Beliefs after the last sweep; without ``tables`` those of factors are left at zero."""
+        self.forward()
         graph = self.batch.graph
         unary = np.empty(int(graph.unary_offsets[-1]))
         normalised_beliefs(graph.unary_offsets, self._state.log_belief, unary)
@@ -144,6 +154,7 @@ class UnrolledRun:
 
     def result(self) -> InferenceResult:
         """Beliefs and the value of the surrogate at these messages, of which nothing is proved."""
+        self.forward()
         graph, batch, model = self.batch.graph, self.batch, self._models[-1]
         unary, log_variable = np.empty(int(graph.unary_offsets[-1])), np.empty(graph.n_variables)
         # the value needs normalised log-beliefs; the way back starts from those with maximum 0
@@ -184,7 +195,8 @@ class UnrolledRun:
         """
         graph = self.batch.graph
         require_graph(graph, derivative)
-        state = _copied(self._state)
+        self.forward()
+        state, self._is_at_end = self._state, False
         n_messages = len(state.message)
         adjoint = Adjoint(
             message=np.zeros(n_messages),

@@ -52,6 +52,7 @@ CLASSES = {
     "MaxProduct": "fieldfit.oracle.max_product",
     "RoofDuality": "fieldfit.oracle.roof_duality",
     "MarginalLoss": "fieldfit.adjoint.losses",
+    "UnrolledMeanField": "fieldfit.adjoint.unrolled_mean_field",
     "UnrolledSumProduct": "fieldfit.adjoint.unrolled",
     "Camel": "fieldfit.objective.camel",
     "ContrastiveDivergence": "fieldfit.objective.contrastive_divergence",

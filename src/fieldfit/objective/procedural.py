@@ -7,7 +7,8 @@ in prediction, and the gradient is the exact derivative of this map (`UnrolledSu
 loss ``L`` looks only at beliefs of what is labelled, so missing labels need no inference of their
 own.
 
-Reference: Domke, thesis (2009), chapter 5.
+Reference: Domke, "Tractable learning and inference in high-treewidth graphical models", thesis
+(2009), chapter 5.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ProceduralLoss(Objective):
 
     Notes
     -----
-    The value is not convex in the weights.  Fits usually start from those of a convex objective.
+    The value is not convex in the weights.
 
     Examples
     --------
@@ -125,7 +126,9 @@ class ProceduralLoss(Objective):
     ) -> Evaluation:
         given = (potentials,) if isinstance(potentials, Potentials) else tuple(potentials)
         for one in given:
-            require_possible_where_seen(batch, one, labels)
+            # the check costs as much as a sweep, and soft potentials rule nothing out
+            if min(one.unary_values.min(initial=0), one.factor_values.min(initial=0)) == -np.inf:
+                require_possible_where_seen(batch, one, labels)
         loss = self._loss()
         run = self.sweeps().record(batch, potentials)
         beliefs = run.beliefs(tables=loss.reads_factors)
