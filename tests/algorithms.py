@@ -11,6 +11,8 @@ from typing import Any
 
 import fieldfit as ff
 from fieldfit.inference.belief_optimization import BeliefOptimization
+from fieldfit.inference.convex_dual import ConvexDual
+from fieldfit.inference.convex_primal import ConvexPrimal
 from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.oracle.auto import Map
 from fieldfit.oracle.linear_program import LinearProgram
@@ -127,6 +129,14 @@ INFERENCES = (
             ("plaquettes", "double-loop"),
             ("plaquettes", "messages"),
             ("bethe", "double-loop"),
+        )
+    ),
+    *(
+        Algorithm(name, solver, "never", "upper", "everywhere", entropy=solver.entropy)
+        for name, solver in (
+            ("ConvexDual", ConvexDual(tol=1e-11)),
+            ("ConvexDual at half weight", ConvexDual(ff.Convex(0.5, 0.5), tol=1e-11)),
+            ("ConvexPrimal", ConvexPrimal(tol=1e-11)),
         )
     ),
     Algorithm("BruteForce", ff.BruteForce(), "everywhere", None, "everywhere"),

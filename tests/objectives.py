@@ -18,6 +18,7 @@ from reference import objectives as twin
 import fieldfit as ff
 from fieldfit.objective.camel import Camel
 from fieldfit.objective.contrastive import ContrastiveFreeEnergy
+from fieldfit.objective.implicit import ImplicitLoss
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.mle_struct import MLEStruct
@@ -95,6 +96,12 @@ def _procedural(loss, entropy, schedule):
     return Entry(f"procedural {loss}", objective, ties=loss.startswith("s"))
 
 
+def _implicit(loss, entropy, gradient="solve"):
+    objective = ImplicitLoss(loss, entropy, gradient, tol=1e-13, max_iter=20_000)
+    name = f"implicit {loss}" + ", by perturbation" * (gradient == "perturbation")
+    return Entry(name, objective, ties=loss.startswith("s"))
+
+
 _TIGHT = {"tol": 1e-12, "max_iter": 20_000}
 
 OBJECTIVES = (
@@ -121,6 +128,13 @@ OBJECTIVES = (
         unique=False,
     ),
     Entry("mle-struct", MLEStruct(), everywhere=False, above=True),
+    _implicit("ucl", ff.Convex()),
+    _implicit("ccl", ff.Convex(0.5, 0.5)),
+    _implicit("uquad", ff.TreeReweighted()),
+    _implicit("cquad", ff.Convex(unary=0.0)),
+    _implicit("suclass", ff.Convex(1.0, 1.0)),
+    _implicit("scclass", ff.TreeReweighted()),
+    _implicit("uquad", ff.Convex(), "perturbation"),
     _procedural("ucl", ff.Bethe(), "sequential"),
     _procedural("ccl", ff.TreeReweighted(), "flooding"),
     _procedural("uquad", ff.Convex(), "tree"),

@@ -13,6 +13,7 @@ from fieldfit.objective._base import Objective
 from fieldfit.objective.camel import Camel
 from fieldfit.objective.contrastive import ContrastiveFreeEnergy
 from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
+from fieldfit.objective.implicit import ImplicitLoss
 from fieldfit.objective.likelihood import Likelihood
 from fieldfit.objective.max_margin import MaxMargin
 from fieldfit.objective.mle_struct import MLEStruct
@@ -43,6 +44,7 @@ _TABLE: dict[str, Callable[[], Objective]] = {
     "cf-bethe": lambda: ContrastiveFreeEnergy("bethe"),
     "cf-mean-field": lambda: ContrastiveFreeEnergy("mean-field"),
     "mle-struct": MLEStruct,
+    "implicit": ImplicitLoss,
     "procedural": ProceduralLoss,
     "moment-matching": MomentMatching,
     "perceptron": Perceptron,

@@ -1,0 +1,120 @@
+r"""Derivatives of a loss on the solution of a concave problem: implicit differentiation.
+
+The beliefs ``b*`` maximise ``<th, b> - sum w b log b`` under the linear constraints ``A b = d`` of
+local consistency.  With ``D = diag(w / b*)`` and the derivative ``g`` of a loss by the beliefs,
+
+    dL/dth = (D^-1 - D^-1 A' (A D^-1 A')^-1 A D^-1) g =: m,
+    dL/dw  = - m (log b* + 1)
+
+because a change of ``w`` moves the condition of stationarity like a change of ``th`` by ``-(log b +
+1)`` times as much.  ``m`` is itself a step of consistent beliefs, that under the forces ``g``, so
+one solve of the node system (`kernels.node_system`) gives it.  ``D^-1 = b / w`` is always finite:
+configurations without belief, by hard zeros or because they have vanished, get no gradient.
+
+Weights of variables may be zero or negative (tree-reweighted entropies), as long as the whole
+entropy is concave on consistent beliefs; those of factors of arity two or more are positive.
+
+Reference: Domke, thesis (2009), sections 4.5 and 4.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.entropy_weights import EntropyWeights
+from fieldfit.core.potentials import Beliefs, Potentials, add_to_single_factors, folded_unary
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference._node_system import IndefiniteError, NodeSystem
+
+__all__ = ["ImplicitGradient", "implicit_gradient"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ImplicitGradient:
+    """Derivatives of a loss on the solution of a concave problem.
+
+    Attributes
+    ----------
+    potentials
+        By the potentials.
+    weights
+        By the entropy weights, laid out likewise; zero for factors of arity zero and one.
+    residual
+        The share of the right-hand side that the solve of the linear system left.
+    """
+
+    potentials: Potentials
+    weights: Potentials
+    residual: float
+
+
+def implicit_gradient(
+    beliefs: Beliefs, weights: EntropyWeights, derivative: Potentials, *, direct: bool | None = None
+) -> ImplicitGradient:
+    """Pull a derivative by beliefs back to potentials and entropy weights.
+
+    Parameters
+    ----------
+    beliefs
+        The maximum, to high accuracy: the theorem holds nowhere else.
+    weights
+        Entropy weights with which it is the maximum.
+    derivative
+        ``dL/db``, laid out like potentials.
+    direct
+        Factorise the system (true) or use conjugate gradients (false); by its size if ``None``.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(2, 2)
+    >>> potentials = ff.Potentials(graph, unary=[[0.0, 1.0], None])
+    >>> beliefs = ff.SumProduct(ff.Convex()).run(graph, potentials).beliefs
+    >>> loss = ff.Potentials(graph, unary=[[1.0, 0.0], None])
+    >>> found = implicit_gradient(beliefs, EntropyWeights.of(ff.Convex(), graph), loss)
+    >>> found.potentials.unary(0).round(4)
+    array([ 0.1964, -0.1964])
+    """
+    graph = beliefs.graph
+    if not (derivative.graph.has_structure_of(graph) and weights.graph.has_structure_of(graph)):
+        raise InvalidInputError(
+            f"derivative and weights must belong to the graph of the beliefs ({graph!r}), "
+            f"got {derivative.graph!r} and {weights.graph!r}"
+        )
+    linking = np.repeat(graph.arities >= 2, np.diff(graph.table_offsets))
+    if np.any(weights.factor_values[linking] <= 0.0):
+        raise InvalidInputError("weights of factors must be above 0, got others")
+    factors = np.where(linking, beliefs.factor_values, 0.0)
+    try:
+        system = NodeSystem(
+            graph, beliefs.unary_values, factors, weights.unary_values, weights.factor_values,
+            direct=direct,
+        )  # fmt: skip
+        response = system.respond(
+            folded_unary(derivative), np.where(linking, derivative.factor_values, 0.0)
+        )
+    except IndefiniteError as error:
+        raise InvalidInputError(
+            "weights must make an entropy that is concave at the beliefs, got others: the linear "
+            "system of their derivative is not positive definite"
+        ) from error
+    by_weights = Potentials.from_flat(
+        graph,
+        _by_weights(beliefs.unary_values, response.unary),
+        _by_weights(factors, response.factors),
+    )
+    tables = response.factors
+    add_to_single_factors(graph, response.unary, tables)
+    gradient = Potentials.from_flat(graph, response.unary, tables)
+    return ImplicitGradient(gradient, by_weights, response.residual)
+
+
+def _by_weights(beliefs: FloatArray, gradient: FloatArray) -> FloatArray:
+    """``- m (log b + 1)``, 0 where there is no belief."""
+    logs = np.log(beliefs, out=np.full(len(beliefs), -1.0), where=beliefs > 0.0)
+    return -gradient * (logs + 1.0)

@@ -1,0 +1,378 @@
+"""Solves of the node system (`kernels.node_system`): the pattern once, numbers as they come.
+
+The order of elimination and the pattern of the factor are found once for each graph and kept as
+long as it lives.  A batch is a union of graphs, so its system falls apart into those of the
+examples.  Where the factorisation would take too much time or memory, conjugate gradients do
+instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.core.graph import FactorGraph
+from fieldfit.kernels.node_system import (
+    Blocks,
+    NodePattern,
+    fill_blocks,
+    fill_node_matrix,
+    fill_right_hand_side,
+    recover_steps,
+    respond,
+)
+from fieldfit.kernels.sparse_factor import (
+    Symbolic,
+    conjugate_gradients,
+    factorise,
+    solve_factorised,
+    symbolic,
+)
+from fieldfit.kernels.weighted_entropy import (
+    add_to_margins,
+    add_to_tables,
+    subtract_from_unary,
+)
+
+__all__ = ["IndefiniteError", "NodeSystem", "Response", "node_matrix", "slot_entries"]
+
+FloatArray = NDArray[np.float64]
+LongArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+#: Conjugate gradients are used above this many multiplications of the factorisation for each
+#: unknown (where the two took the same time on grids) and entries of its factor (480 MB).
+MAX_MULTIPLICATIONS = 3e4
+MAX_FILL = 4e7
+#: Conjugate gradients: the residual falls to this share of its size.  They are repeated for what is
+#: left, so that it need not be less.
+CG_TOL = 1e-10
+CG_MAX_ITER = 5000
+#: Solves with what is left of the residuals, at most and at least (the largest residual hides
+#: others where beliefs differ by many orders), and the share of the first residual that is then
+#: good enough.
+MAX_ROUNDS = 8
+MIN_ROUNDS = 2
+ENOUGH = 1e-13
+#: Least belief of a label in a system: its square root must not overflow when it is divided by.
+SMALLEST = 1e-300
+
+
+class IndefiniteError(ArithmeticError):
+    """The node system is not positive definite: the entropy is not concave at these beliefs."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeMatrix:
+    """The pattern of a graph's system, and of its factor."""
+
+    pattern: NodePattern
+    indptr: LongArray
+    indices: NDArray[np.int32]
+    shape: Symbolic
+    is_direct: bool
+
+
+@dataclass(frozen=True)
+class Response:
+    """A step that leaves beliefs consistent.
+
+    ``unary`` and ``factors`` are the steps, ``messages`` the multipliers of consistency (by message
+    entry), and ``residual`` the share of the forces that is left unbalanced.
+    """
+
+    unary: FloatArray
+    factors: FloatArray
+    messages: FloatArray
+    residual: float
+
+
+class NodeSystem:
+    """The system at some beliefs and weights; raises `IndefiniteError` if it is none of a maximum.
+
+    Parameters
+    ----------
+    graph
+        The structure.
+    unary, factors
+        Beliefs; the system is that of the second derivative ``w / b`` there.
+    unary_weights, factor_weights
+        Entropy weights by configuration, those of factors positive.
+    free
+        Variables that may move; all if ``None``.
+    smallest
+        Beliefs of variables are taken as at least this, unless a label is ``impossible``.
+    impossible
+        Labels (unary entries) without weight; those of belief zero if ``None``.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        unary: FloatArray,
+        factors: FloatArray,
+        unary_weights: FloatArray,
+        factor_weights: FloatArray,
+        *,
+        free: BoolArray | None = None,
+        smallest: float = SMALLEST,
+        impossible: BoolArray | None = None,
+        direct: bool | None = None,
+    ) -> None:
+        self.graph = graph
+        self.matrix = node_matrix(graph)
+        is_dead = unary <= 0.0 if impossible is None else impossible
+        self._unary = np.where(is_dead, 0.0, np.maximum(unary, smallest))
+        self._stiffness = np.zeros(len(unary))
+        np.divide(unary_weights, self._unary, out=self._stiffness, where=self._unary > 0.0)
+        used = factor_weights > 0.0  # the others belong to factors without entropy
+        self.compliance = np.zeros(len(factors))
+        np.divide(factors, factor_weights, out=self.compliance, where=used)
+        self._blocks = Blocks(
+            scale=np.sqrt(self._unary),
+            reference=_largest(graph, self._unary),
+            free=np.ones(graph.n_variables, dtype=np.bool_) if free is None else free,
+            inverses=np.empty(int(self.matrix.pattern.inverse_offsets[-1])),
+        )
+        fill_blocks(graph.structure, self.matrix.pattern, self.compliance, self._blocks)
+        self._values = np.empty(len(self.matrix.indices))
+        fill_node_matrix(
+            graph.structure, self.matrix.pattern, self._blocks, self._unary,
+            np.ascontiguousarray(unary_weights), self._values,
+        )  # fmt: skip
+        self._is_direct = self.matrix.is_direct if direct is None else direct
+        if self._is_direct:
+            self._factorise()
+
+    def _factorise(self) -> None:
+        matrix = self.matrix
+        fill = int(matrix.shape.starts[-1])
+        self._rows = np.empty(fill, dtype=np.int32)
+        self._lower = np.empty(fill)
+        self._inverse_pivots = np.empty(len(matrix.indptr) - 1)
+        bad = factorise(
+            matrix.indptr, matrix.indices, self._values, matrix.shape, self._rows, self._lower,
+            self._inverse_pivots,
+        )  # fmt: skip
+        if bad >= 0:
+            raise IndefiniteError("the node system is not positive definite")
+
+    def _solve(self, right: FloatArray) -> FloatArray:
+        matrix = self.matrix
+        if self._is_direct:
+            solve_factorised(matrix.shape, self._rows, self._lower, self._inverse_pivots, right)
+        elif (
+            conjugate_gradients(
+                matrix.indptr, matrix.indices, self._values, CG_TOL, CG_MAX_ITER, right
+            )
+            < 0
+        ):
+            raise IndefiniteError("the node system is not positive definite")
+        return right
+
+    def correct(
+        self, lack: FloatArray, force: FloatArray, steps: FloatArray, messages: FloatArray
+    ) -> None:
+        """One solve: add to steps and multipliers what ``lack`` and ``force`` ask for."""
+        structure, pattern = self.graph.structure, self.matrix.pattern
+        right = np.empty(len(self.matrix.indptr) - 1)
+        fill_right_hand_side(structure, pattern, self._blocks, force, lack, right)
+        recover_steps(structure, pattern, self._blocks, self._solve(right), lack, steps, messages)
+
+    def respond(
+        self,
+        unary_force: FloatArray,
+        factor_force: FloatArray,
+        unary_base: FloatArray | None = None,
+        factor_base: FloatArray | None = None,
+        max_rounds: int = MAX_ROUNDS,
+    ) -> Response:
+        """The step under forces, from beliefs (``base``) that need not be consistent.
+
+        Forces must be finite; those on impossible configurations do not matter.
+        """
+        graph, structure = self.graph, self.graph.structure
+        entries, is_single = slot_entries(graph)
+        steps = np.zeros(len(self._unary))
+        messages = np.zeros(int(graph.message_offsets[-1]))
+        first = left = 0.0
+        for n_rounds in range(max_rounds + 1):
+            tables = factor_force.copy()
+            add_to_tables(structure, messages, tables)
+            respond(graph.table_offsets, self.compliance, tables)
+            lack = np.zeros(len(messages))
+            add_to_margins(structure, tables, lack)
+            if factor_base is not None:
+                add_to_margins(structure, factor_base, lack)
+            lack -= (steps if unary_base is None else steps + unary_base)[entries]
+            lack[is_single] = 0.0
+            force = unary_force - self._stiffness * steps
+            subtract_from_unary(structure, messages, force)
+            before, left = left, self._size(lack, force, entries)
+            first = left if n_rounds == 0 else first
+            is_small = left == 0.0 or (n_rounds >= MIN_ROUNDS and left <= ENOUGH * first)
+            # repeated solves gain several digits each until rounding is all that is left
+            if is_small or (n_rounds > MIN_ROUNDS and left > 0.5 * before):
+                break
+            if n_rounds < max_rounds:
+                self.correct(lack, force, steps, messages)
+        return Response(steps, tables, messages, left / first if first > 0.0 else 0.0)
+
+    def _size(self, lack: FloatArray, force: FloatArray, entries: LongArray) -> float:
+        """Largest residual in the units of the scaled system."""
+        graph, scale = self.graph, self._blocks.scale
+        margins = np.zeros(len(lack))
+        np.divide(np.abs(lack), scale[entries], out=margins, where=scale[entries] > 0.0)
+        reference = force[graph.unary_offsets[:-1] + self._blocks.reference]
+        forces = np.abs(force - np.repeat(reference, graph.cardinalities)) * scale
+        forces[~np.repeat(self._blocks.free, graph.cardinalities)] = 0.0
+        return max(float(margins.max(initial=0.0)), float(forces.max(initial=0.0)))
+
+
+# -- patterns -----------------------------------------------------------------------------
+
+# weak keys, and values that do not refer to the graph
+_kept: WeakKeyDictionary[FactorGraph, NodeMatrix] = WeakKeyDictionary()
+_kept_entries: WeakKeyDictionary[FactorGraph, tuple[LongArray, BoolArray]] = WeakKeyDictionary()
+
+
+def node_matrix(graph: FactorGraph) -> NodeMatrix:
+    """The pattern of a graph's system, kept as long as the graph lives."""
+    found = _kept.get(graph)
+    if found is None:
+        found = _kept[graph] = _build(graph)
+    return found
+
+
+def slot_entries(graph: FactorGraph) -> tuple[LongArray, BoolArray]:
+    """The unary entry of every message entry, and which of them are of factors of arity one."""
+    found = _kept_entries.get(graph)
+    if found is None:
+        sizes = np.diff(graph.message_offsets)
+        starts = graph.unary_offsets[graph.slot_variables] - graph.message_offsets[:-1]
+        entries = np.repeat(starts, sizes) + np.arange(int(graph.message_offsets[-1]))
+        is_single = np.repeat(graph.arities[graph.slot_factors] < 2, sizes)
+        found = _kept_entries[graph] = (entries, is_single)
+    return found
+
+
+def _build(graph: FactorGraph) -> NodeMatrix:
+    sizes = graph.cardinalities.astype(np.int64) - 1
+    pairs, left, right, block_offsets = _slot_pairs(graph)
+    ranks = _elimination_ranks(graph.n_variables, left, right)
+    order = np.argsort(ranks, kind="stable")
+    rows = np.zeros(graph.n_variables + 1, dtype=np.int64)
+    rows[1:] = np.cumsum(sizes[order])
+    first_rows = np.empty(graph.n_variables, dtype=np.int32)
+    first_rows[order] = rows[:-1]
+    # one block for each pair of neighbours, in the column of the one that is eliminated later, and
+    # one for each variable itself, which comes last because rows ascend
+    upper = ranks[left] <= ranks[right]
+    keys = np.concatenate([ranks[right[upper]] * graph.n_variables + ranks[left[upper]],
+                           ranks * graph.n_variables + ranks])  # fmt: skip
+    blocks, of_key = np.unique(keys, return_inverse=True)
+    column, row = (order[index] for index in np.divmod(blocks, max(graph.n_variables, 1)))
+    heights = sizes[row]
+    lengths = np.bincount(column, heights, minlength=graph.n_variables).astype(np.int64)
+    within = np.cumsum(heights) - heights  # blocks are sorted by column, then by row
+    begins = np.cumsum(lengths[order]) - lengths[order]
+    column_begins = np.empty(graph.n_variables, dtype=np.int64)
+    column_begins[order] = begins
+    within -= column_begins[column]
+    block_rows = np.full(len(pairs), -1, dtype=np.int32)
+    block_rows[upper] = within[of_key[: int(upper.sum())]]
+    indptr = np.concatenate([[0], np.cumsum(np.repeat(lengths[order], sizes[order]))])
+    column_starts = indptr[np.minimum(first_rows, len(indptr) - 1)].astype(np.int64)
+    indices = _row_indices(column, row, heights, sizes, first_rows, order, lengths)
+    shape = symbolic(indptr.astype(np.int64), indices)
+    counts = np.diff(shape.starts).astype(np.float64)
+    pattern = NodePattern(
+        rows=first_rows,
+        column_starts=column_starts,
+        column_lengths=lengths.astype(np.int32),
+        block_rows=block_rows,
+        block_offsets=block_offsets,
+        inverse_offsets=_inverse_offsets(graph, sizes),
+    )
+    is_cheap = (counts**2).sum() <= MAX_MULTIPLICATIONS * len(counts)
+    is_direct = bool(is_cheap and counts.sum() <= MAX_FILL)
+    return NodeMatrix(pattern, indptr.astype(np.int64), indices, shape, is_direct)
+
+
+def _slot_pairs(graph: FactorGraph) -> tuple[Any, LongArray, LongArray, LongArray]:
+    """All ordered pairs of positions of each scope of arity two or more: rows and columns."""
+    counts = np.where(graph.arities >= 2, graph.arities.astype(np.int64) ** 2, 0)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    factor = np.repeat(np.arange(graph.n_factors), counts)
+    local = np.arange(int(offsets[-1])) - offsets[factor]
+    p, q = np.divmod(local, np.maximum(graph.arities[factor], 1))
+    first = graph.scope_offsets[factor]
+    left = graph.slot_variables[first + p].astype(np.int64)
+    right = graph.slot_variables[first + q].astype(np.int64)
+    return local, left, right, offsets
+
+
+def _inverse_offsets(graph: FactorGraph, sizes: LongArray) -> LongArray:
+    dims = np.bincount(graph.slot_factors, sizes[graph.slot_variables], graph.n_factors)
+    dims = np.where(graph.arities >= 2, dims, 0).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(dims**2)])
+
+
+def _row_indices(
+    column: LongArray,
+    row: LongArray,
+    heights: LongArray,
+    sizes: LongArray,
+    first_rows: NDArray[np.int32],
+    order: LongArray,
+    lengths: LongArray,
+) -> NDArray[np.int32]:
+    """Rows of all stored entries: the rows of a variable's column, once for each of its labels."""
+    starts = first_rows[row] - (np.cumsum(heights) - heights)
+    one_column = np.repeat(starts, heights) + np.arange(int(heights.sum()))
+    begins = np.cumsum(lengths[order]) - lengths[order]  # in `one_column`, by rank
+    repeats = sizes[order]
+    owner = np.repeat(np.arange(len(order)), repeats)
+    sizes_of = lengths[order][owner]
+    offsets = np.cumsum(sizes_of) - sizes_of
+    source = np.repeat(begins[owner] - offsets, sizes_of) + np.arange(int(sizes_of.sum()))
+    return one_column[source].astype(np.int32)
+
+
+def _elimination_ranks(n_variables: int, left: LongArray, right: LongArray) -> LongArray:
+    """When each variable is eliminated: minimum degree, by scipy's factorisation of the pattern."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.linalg import splu
+
+    if n_variables == 0:
+        return np.zeros(0, dtype=np.int64)
+    diagonal = np.arange(n_variables)
+    rows, columns = np.concatenate([left, diagonal]), np.concatenate([right, diagonal])
+    pattern = coo_array((np.full(len(rows), -1.0), (rows, columns)), (n_variables, n_variables))
+    matrix = pattern.tocsc()
+    degrees = np.asarray(abs(matrix).sum(axis=0)).ravel()
+    matrix.setdiag(2.0 * degrees)
+    factors = splu(
+        matrix,
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    return np.asarray(factors.perm_c, dtype=np.int64)
+
+
+def _largest(graph: FactorGraph, unary: FloatArray) -> NDArray[np.int32]:
+    """The label of largest belief of each variable."""
+    if graph.n_variables == 0:
+        return np.zeros(0, dtype=np.int32)
+    cardinality = graph.uniform_cardinality
+    if cardinality is not None:
+        return np.asarray(unary.reshape(-1, cardinality).argmax(axis=1), dtype=np.int32)
+    top = np.repeat(np.maximum.reduceat(unary, graph.unary_offsets[:-1]), graph.cardinalities)
+    labels = np.arange(len(unary)) - np.repeat(graph.unary_offsets[:-1], graph.cardinalities)
+    is_top = np.where(unary == top, labels, np.iinfo(np.int32).max)
+    return np.minimum.reduceat(is_top, graph.unary_offsets[:-1]).astype(np.int32)
