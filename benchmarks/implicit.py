@@ -62,9 +62,7 @@ class Case:
         )  # fmt: skip
 
     def gradient(self, direct: bool) -> Callable[[], object]:
-        return lambda: implicit_gradient(
-            self.beliefs, self.weights, self.derivative, direct=direct
-        )
+        return lambda: implicit_gradient(self.beliefs, self.weights, self.derivative, direct=direct)
 
     def evaluation(self, gradient: str) -> Callable[[], object]:
         objective = ImplicitLoss("ucl", gradient=gradient)  # type: ignore[arg-type]
