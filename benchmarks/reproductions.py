@@ -23,7 +23,7 @@ are the reports of full runs, put here by `python -m benchmarks.reproductions DI
 """
 
 #: Figures that show data which may not be passed on.
-UNPUBLISHED = ("camel-segmentation/pictures.png",)
+UNPUBLISHED = ("camel-segmentation/pictures.png", "mle-struct-segmentation/pictures.png")
 
 
 def section(report: Path, images: Path) -> tuple[str, str]:
