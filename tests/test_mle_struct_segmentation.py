@@ -30,6 +30,7 @@ from fieldfit.reproduce._mle_struct_segmentation_methods import (
     objective_of,
     train,
 )
+from fieldfit.reproduce._mle_struct_segmentation_report import _said
 from fieldfit.reproduce._mle_struct_segmentation_times import Course, course_of, optimum_of
 
 SMALL = experiment.Design(
@@ -142,6 +143,18 @@ def test_a_course_has_to_stay_within_the_share():
     assert course.seconds_to(1.0, 0.5) == 2.0
     assert course.iterations_to(0.5, 0.01) is None
     assert course.seconds_to(0.5, 0.01) is None
+
+
+def test_the_report_says_who_does_not_get_there():
+    def row(method, seconds, times):
+        return {
+            "l2": 1.0, "method": method, "seconds_to_1_percent": seconds, "times_mle_struct": times,
+        }  # fmt: skip
+
+    speed = [row("trw", 4.0, None), row("trw-loose", None, None), row("trw-afresh", 6.0, 2.0)]
+    assert _said(speed, 1.0, "trw") == "4.0 s, where `mle-struct` never stays there"
+    assert _said(speed, 1.0, "trw-loose") == "never"
+    assert _said(speed, 1.0, "trw-afresh") == "2.0 times"
 
 
 def test_scores():

@@ -69,8 +69,8 @@ class MLEStruct(Objective):
         (`learner/_soft_points.py`).
     start
         ``"uniform"`` beliefs, or nearly those of the ``"labels"``.  Then weights start near zero
-        and grow from example to example; from uniform beliefs they start as far out as the penalty
-        allows, and with many variables an iteration or two is spent on coming back.
+        and grow from example to example, which is faster where the penalty is large; from uniform
+        beliefs they start at ``1 / l2`` times the first gradient.
     tol
         Converged when the gap is below this share of the objective.
 
