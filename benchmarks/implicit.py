@@ -70,7 +70,7 @@ class Case:
 
 
 def implicit_gradients() -> list[str]:
-    """Milliseconds of the steps of one gradient: a direct solve, conjugate gradients, everything."""
+    """Milliseconds of one gradient and of its steps, direct and by conjugate gradients."""
     rows = [
         "problem | unknowns | set-up | forming | and factorising | gradient, direct | "
         "gradient, conjugate gradients | messages | value and gradient | by perturbation",
@@ -132,8 +132,8 @@ def main() -> None:
     lines = [
         stamp("python -m benchmarks.implicit"),
         "",
-        "One gradient of `ucl` under `Convex()`; milliseconds of CPU time of one thread.  The set-up "
-        "(order of elimination and pattern) happens once for a graph.",
+        "One gradient of `ucl` under `Convex()`; milliseconds of CPU time of one thread.  The "
+        "set-up (order of elimination and pattern) happens once for a graph.",
         "",
         *[f"| {row} |" for row in implicit_gradients()],
         "",
