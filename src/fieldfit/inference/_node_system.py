@@ -58,8 +58,8 @@ CG_MAX_ITER = 5000
 MAX_ROUNDS = 8
 MIN_ROUNDS = 2
 ENOUGH = 1e-13
-#: Least pivot of a factorisation, as a share of the diagonal, where no weight is negative so that the
-#: system must be positive definite.
+#: Least pivot of a factorisation, as a share of the diagonal, where no weight is negative so that
+#: the system must be positive definite.
 PIVOT_GUARD = 1e-13
 #: Least belief of a label in a system: its square root must not overflow when it is divided by.
 SMALLEST = 1e-300
