@@ -54,9 +54,10 @@ def grid_problem(objective, seed=0):
 def test_blocks_of_entropy_weights():
     rng = np.random.default_rng(0)
     template = grid_template(ff.FactorGraph.grid(2, 3, 2), rng)
-    names = {
-        ties: {b.name: b.n_weights for b in entropy_template(template, ties).blocks} for ties in TIES
-    }
+    names = {}
+    for ties in TIES:
+        blocks = entropy_template(template, ties).blocks
+        names[ties] = {block.name: block.n_weights for block in blocks}
     of = "entropy of "
     assert names["tied"] == {of + "unary": 1, of + "horizontal": 1, of + "vertical": 1}
     assert names["configuration"] == {of + "unary": 2, of + "horizontal": 4, of + "vertical": 4}
@@ -159,9 +160,7 @@ def test_fitting_the_entropy_lowers_the_objective(ties, tmp_path):
     path = tmp_path / "model.ff"
     fitted.save(path)
     again = ff.load(path)
-    for mine, theirs in zip(
-        fitted.predict_marginals(X), again.predict_marginals(X), strict=True
-    ):
+    for mine, theirs in zip(fitted.predict_marginals(X), again.predict_marginals(X), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
