@@ -98,7 +98,7 @@ class ConvexPrimal:
     >>> potentials = ff.Potentials(graph, unary=[[0.0, 1.0]] + [None] * 8, factors=np.eye(2))
     >>> result = ConvexPrimal().run(graph, potentials)
     >>> result.converged, result.beliefs.unary(8).round(3)
-    (True, array([0.494, 0.506]))
+    (True, array([0.499, 0.501]))
     """
 
     entropy: Entropy = field(default_factory=Convex)
