@@ -94,7 +94,7 @@ def implicit_gradients() -> list[str]:
                 "solve": case.evaluation("solve"),
                 "perturbation": case.evaluation("perturbation"),
             },
-            repeats=5,
+            repeats=3,
         )
         times = [setup, *seconds.values()]
         cells = [name, str(len(matrix.indptr) - 1), *(f"{1e3 * value:.1f}" for value in times)]
