@@ -54,10 +54,10 @@ def grid_problem(objective, seed=0):
 def test_blocks_of_entropy_weights():
     rng = np.random.default_rng(0)
     template = grid_template(ff.FactorGraph.grid(2, 3, 2), rng)
-    names = {
-        ties: {b.name: b.n_weights for b in entropy_template(template, ties).blocks}
-        for ties in TIES
-    }
+    names = {}
+    for ties in TIES:
+        blocks = entropy_template(template, ties).blocks
+        names[ties] = {block.name: block.n_weights for block in blocks}
     of = "entropy of "
     assert names["tied"] == {of + "unary": 1, of + "horizontal": 1, of + "vertical": 1}
     assert names["configuration"] == {of + "unary": 2, of + "horizontal": 4, of + "vertical": 4}

@@ -78,7 +78,7 @@ def implicit_gradient(
     >>> loss = ff.Potentials(graph, unary=[[1.0, 0.0], None])
     >>> found = implicit_gradient(beliefs, EntropyWeights.of(ff.Convex(), graph), loss)
     >>> found.potentials.unary(0).round(4)
-    array([ 0.1964, -0.1964])
+    array([ 0.1956, -0.1956])
     """
     graph = beliefs.graph
     if not (derivative.graph.has_structure_of(graph) and weights.graph.has_structure_of(graph)):

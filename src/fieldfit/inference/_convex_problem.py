@@ -30,7 +30,7 @@ from fieldfit.core.potentials import Beliefs, Potentials, add_to_single_factors
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._conditioned import condition
-from fieldfit.inference._node_system import slot_entries
+from fieldfit.inference._node_pattern import slot_entries
 from fieldfit.kernels.weighted_entropy import (
     add_to_margins,
     add_to_tables,

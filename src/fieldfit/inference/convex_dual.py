@@ -81,7 +81,7 @@ class ConvexDual:
     >>> potentials = ff.Potentials(graph, unary=[[0.0, 1.0]] + [None] * 8, factors=np.eye(2))
     >>> result = ConvexDual().run(graph, potentials)
     >>> result.converged, result.bound, result.beliefs.unary(8).round(3)
-    (True, 'upper', array([0.494, 0.506]))
+    (True, 'upper', array([0.499, 0.501]))
     """
 
     entropy: Entropy = field(default_factory=Convex)

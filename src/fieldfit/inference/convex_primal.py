@@ -47,7 +47,15 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.inference._convex_blocks import Region, make_regions
 from fieldfit.inference._convex_problem import ConvexProblem, Multipliers, positive_weights
 from fieldfit.inference._message_run import Progress
-from fieldfit.inference._node_system import IndefiniteError, NodeSystem
+from fieldfit.inference._node_system import IndefiniteError
+from fieldfit.inference._quadratic_bound import (
+    BOUND,
+    SMALLEST,
+    by_entry,
+    largest_by_example,
+    move,
+    possible_entries,
+)
 from fieldfit.inference.convex_dual import COLD, COOLING
 
 __all__ = ["ConvexPrimal"]
@@ -55,20 +63,8 @@ __all__ = ["ConvexPrimal"]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
-#: which is used after a move of which Newton's would have taken away at most this share of any
-#: belief.
-BOUND = 2.0
-NEWTON = 1.0
-CALM = 0.75
-#: Rounds of repeated solves in a step.
-ROUNDS = 2
-#: Least belief of a possible configuration, and the share to which one may fall in an iteration.
-SMALLEST = 1e-100
-FALL = 1e-4
-#: Beliefs that the multipliers make this many times as large come back.
-RISE = 10.0
-#: Scores that are larger than this many weights need heat at first (see `convex_dual`).
+#: Scores that are larger than this many weights need heat at first (see `convex_dual`), which falls
+#: when no belief moves by more than the second number.
 WIDE = 30.0
 LOOSE = 0.1
 #: Rounding of values, as a share of them.
@@ -102,7 +98,7 @@ class ConvexPrimal:
     >>> potentials = ff.Potentials(graph, unary=[[0.0, 1.0]] + [None] * 8, factors=np.eye(2))
     >>> result = ConvexPrimal().run(graph, potentials)
     >>> result.converged, result.beliefs.unary(8).round(3)
-    (True, array([0.494, 0.506]))
+    (True, array([0.499, 0.501]))
     """
 
     entropy: Entropy = field(default_factory=Convex)
@@ -202,7 +198,7 @@ class _Ascent:
         self._regions = regions
         self._curvature = np.full(n_examples if regions is None else len(regions), BOUND)
         self._cut = len(problem.unary)
-        self._possible = _possible(problem)
+        self._possible = possible_entries(problem)
         self._counts = np.ones(len(self._possible))
         ranges = problem.ranges()
         largest = max(
@@ -241,7 +237,9 @@ class _Ascent:
         except IndefiniteError:
             self.has_failed = True
             return
-        self.changes = np.where(active, _largest(problem, np.abs(new - old)), self.changes)
+        self.changes = np.where(
+            active, largest_by_example(problem, np.abs(new - old)), self.changes
+        )
         gaps = problem.gaps(problem.lack(new[:cut], new[cut:]))
         self.gaps = np.where(active, gaps, self.gaps)
         bounds = problem.dual(self.messages, self.heat).values
@@ -252,10 +250,10 @@ class _Ascent:
     def _move_all(self, active: BoolArray) -> FloatArray:
         problem = self.problem
         counts = self._counts.copy()
-        new, messages, self._curvature = _move(
+        new, messages, self._curvature = move(
             problem, self.beliefs, counts, self.heat, self._curvature, None
         )
-        moving = _by_entry(problem, active)
+        moving = by_entry(problem, active)
         self._counts = np.where(moving, counts, self._counts)
         self.messages = np.where(problem.by_message(active), messages, self.messages)
         return np.where(moving, new, self.beliefs)
@@ -269,7 +267,7 @@ class _Ascent:
             part, cut = region.problem, len(region.problem.unary)
             old, counts = new[region.entries], self._counts[region.entries]
             heat, curvature = self.heat[[region.example]], self._curvature[[index]]
-            moved, messages, self._curvature[[index]] = _move(
+            moved, messages, self._curvature[[index]] = move(
                 part, old, counts, heat, curvature, region.free
             )
             held = np.repeat(~region.free, part.graph.cardinalities)
@@ -288,90 +286,6 @@ class _Ascent:
             total = np.add.reduceat(values, offsets[:-1]) if len(offsets) > 1 else np.zeros(0)
             parts.append(values / np.repeat(total, np.diff(offsets)))
         return parts[0], parts[1]
-
-
-def _move(
-    problem: ConvexProblem,
-    old: FloatArray,
-    counts: FloatArray,
-    heat: FloatArray,
-    curvature: FloatArray,
-    free: BoolArray | None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """New beliefs, multipliers, and the curvature for the next move, by one quadratic problem.
-
-    Counts of entries that went astray go up.
-    """
-    possible = _possible(problem)
-    new, messages = _quadratic(problem, old, heat, curvature, possible, free)
-    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > 0.0)
-    calm = curvature * _largest(problem, np.maximum(loss, 0.0)) <= CALM
-    dual = problem.dual(messages, heat)
-    made = np.concatenate([dual.unary, dual.factors])
-    # what was negative falls; what fell too far comes back
-    astray = possible & (~(new > 0.0) | (made > RISE * new))
-    ceiling = 1.0 / (10.0 * counts[astray]) ** 2
-    new[astray] = np.maximum(
-        np.minimum(ceiling, made[astray]), np.maximum(new[astray], FALL * old[astray])
-    )
-    counts[astray] += 1.0
-    new = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
-    return new, messages, np.where(calm, NEWTON, BOUND)
-
-
-def _quadratic(
-    problem: ConvexProblem,
-    old: FloatArray,
-    heat: FloatArray,
-    curvature: FloatArray,
-    possible: BoolArray,
-    free: BoolArray | None,
-) -> tuple[FloatArray, FloatArray]:
-    """The solution of the quadratic problem, and its multipliers."""
-    graph, cut = problem.graph, len(problem.unary)
-    unary_weights, factor_weights = problem.heated(heat)
-    weights = np.concatenate([unary_weights, factor_weights])
-    scores = np.concatenate([problem.unary, problem.tables])
-    logs = np.log(old, out=np.zeros(len(old)), where=possible)
-    force = np.where(possible, scores - weights * (logs + 1.0), 0.0)
-    system = NodeSystem(
-        graph, old[:cut], old[cut:], problem.by_unary(curvature) * unary_weights,
-        problem.by_table(curvature) * factor_weights, free=free,
-        impossible=problem.impossible,
-    )  # fmt: skip
-    unary = _normalised(graph.unary_offsets, old[:cut], old[:cut] / unary_weights)
-    if free is not None:
-        held = np.repeat(~free, graph.cardinalities)
-        unary[held] = old[:cut][held]
-    factors = _normalised(graph.table_offsets, old[cut:], system.compliance)
-    response = system.respond(force[:cut], force[cut:], unary, factors, ROUNDS)
-    proposed = np.concatenate([unary + response.unary, factors + response.factors])
-    return proposed, response.messages
-
-
-def _possible(problem: ConvexProblem) -> BoolArray:
-    return np.concatenate([~problem.impossible, np.isfinite(problem.tables)])
-
-
-def _by_entry(problem: ConvexProblem, flags: BoolArray) -> BoolArray:
-    return np.concatenate([problem.by_unary(flags), problem.by_table(flags)], dtype=np.bool_)
-
-
-def _largest(problem: ConvexProblem, values: FloatArray) -> FloatArray:
-    cut = len(problem.unary)
-    return problem.largest_by_example(values[:cut], values[cut:])
-
-
-def _normalised(
-    offsets: NDArray[np.int32], values: FloatArray, compliance: FloatArray
-) -> FloatArray:
-    """Every vector moved to the sum one, in proportion to how easily its entries give way."""
-    if len(offsets) == 1:
-        return values.copy()
-    total = np.add.reduceat(values, offsets[:-1])
-    give = np.add.reduceat(compliance, offsets[:-1])
-    rate = np.divide(1.0 - total, give, out=np.zeros(len(total)), where=give > 0.0)
-    return np.asarray(values + compliance * np.repeat(rate, np.diff(offsets)))
 
 
 def _status(settled: BoolArray, residual: float, n_iter: int, tol: float) -> str:

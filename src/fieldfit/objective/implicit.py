@@ -50,6 +50,8 @@ GRADIENTS = ("solve", "perturbation")
 
 #: Tolerance of the two inferences of a perturbation, whose error is divided by the step.
 PERTURBED_TOL = 1e-13
+#: Share of the right-hand side that a solve may leave; above it no example counts as converged.
+SOLVED = 1e-6
 #: Most iterations in the primal before the dual takes over; ten to thirty are usual.
 PRIMAL_ITERATIONS = 60
 
@@ -185,7 +187,9 @@ class ImplicitLoss(Objective):
         converged = converged_examples(result, batch)
         if self.gradient == "solve":
             weights = EntropyWeights.of(self.entropy, batch.graph)
-            gradient = implicit_gradient(result.beliefs, weights, derivative).potentials
+            found = implicit_gradient(result.beliefs, weights, derivative)
+            gradient = found.potentials
+            converged = converged & (found.residual <= SOLVED)
         else:
             tight = replace(self._messages(), tol=PERTURBED_TOL)
             gradient, settled = perturbation_gradient(
@@ -218,7 +222,7 @@ class ImplicitLoss(Objective):
         return Evaluation(
             values,
             found.potentials,
-            converged_examples(result, batch),
+            converged_examples(result, batch) & (found.residual <= SOLVED),
             result,
             set_gradients=(found.potentials, by_logs),
         )
