@@ -37,9 +37,9 @@ def margins(graph, point):
 @pytest.mark.parametrize("n_sweeps", [1, 3])
 def test_a_point_of_the_polytope_after_any_number_of_sweeps(scale, n_sweeps):
     graph, potentials = grid_potentials(scale, 0)
-    points = ConsistentPoints(Batch.of([graph]), ff.TreeReweighted(), n_sweeps)
+    points = ConsistentPoints(Batch.of([graph]), ff.TreeReweighted())
     for _ in range(3):
-        tables, left, right = margins(graph, points.find(potentials))
+        tables, left, right = margins(graph, points.find(potentials, n_sweeps))
         assert np.all(tables >= 0.0)
         for found, expected in (left, right):
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
@@ -48,9 +48,9 @@ def test_a_point_of_the_polytope_after_any_number_of_sweeps(scale, n_sweeps):
 @pytest.mark.parametrize("entropy", [ff.TreeReweighted(), ff.Convex(unary=0.3, factor=0.7)])
 def test_it_comes_to_the_beliefs_of_messages(entropy):
     graph, potentials = grid_potentials(1.0, 1)
-    points = ConsistentPoints(Batch.of([graph]), entropy, 5)
+    points = ConsistentPoints(Batch.of([graph]), entropy)
     for _ in range(60):
-        found = points.find(potentials)
+        found = points.find(potentials, 5)
     beliefs = ff.SumProduct(entropy, tol=1e-12, max_iter=5000).run(graph, potentials).beliefs
     expected = np.concatenate([beliefs.unary_values, beliefs.factor_values])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)

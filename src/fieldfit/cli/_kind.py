@@ -36,7 +36,7 @@ __all__ = [
 CONDITIONAL_OBJECTIVES = (
     "likelihood", "bethe", "trw", "convex", "mean-field", "pseudolikelihood", "piecewise",
     "camel0", "camel", "camel-empirical", "cd", "cf-bethe", "cf-mean-field", "mle-struct",
-    "procedural", "perceptron", "max-margin",
+    "implicit", "procedural", "perceptron", "max-margin",
 )  # fmt: skip
 
 

@@ -35,14 +35,12 @@ class ConsistentPoints:
         Graphs of binary variables whose factors all join two (see `suits`).
     entropy
         With factor weights above 0.
-    n_sweeps
-        Most sweeps for one point.
     """
 
-    def __init__(self, batch: Batch, entropy: Entropy, n_sweeps: int) -> None:
-        self._batch, self._n_sweeps = batch, n_sweeps
+    def __init__(self, batch: Batch, entropy: Entropy) -> None:
+        self._batch = batch
         self._counting: CountingNumbers = entropy.counting_numbers(batch.graph)
-        self._options = SumProduct(entropy=entropy, max_iter=n_sweeps)
+        self._options = SumProduct(entropy=entropy)
         self._message = np.zeros(int(batch.graph.message_offsets[-1]))
 
     def forget(self) -> None:
@@ -59,14 +57,14 @@ class ConsistentPoints:
             and np.all(entropy.counting_numbers(graph).factor > 0.0)
         )
 
-    def find(self, potentials: Potentials) -> FloatArray:
-        """Beliefs of variables, then those of factors, for finite potentials."""
+    def find(self, potentials: Potentials, n_sweeps: int) -> FloatArray:
+        """Beliefs of variables, then those of factors, after so many sweeps at most."""
         graph = self._batch.graph
         model = build_model(graph, potentials, self._counting, None)
         state = State(message=self._message, log_belief=np.empty(int(graph.unary_offsets[-1])))
         refresh_all(graph, model, state)
         run = MessageRun(self._options, self._batch, model, state, self._counting, None)
-        run.sweeps(self._n_sweeps)
+        run.sweeps(n_sweeps)
         self._message = state.message
         cut = int(graph.unary_offsets[-1])
         point = np.empty(cut + int(graph.table_offsets[-1]))

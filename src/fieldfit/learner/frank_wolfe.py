@@ -208,7 +208,7 @@ class Passes(Method):
         hull, given = self.hulls[block], self.model.blocks[block]
         potentials = given.potentials(weights)
         if self.objective.points == "marginals":
-            soft = given.marginals(potentials)
+            soft = given.marginals(potentials, self.n_passes)
             if soft is not None:
                 gain = self._gain_of(block, potentials, soft)
                 if gain > 0.0:  # it may not be near enough to help
