@@ -19,6 +19,7 @@ __all__ = [
     "require_features",
     "require_list",
     "require_pairs",
+    "start_weights",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -133,6 +134,14 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
             f"sample_weight[{bad[0]}] must be a finite number of at least 0, got {weights[bad[0]]}"
         )
     return weights
+
+
+def start_weights(given: ArrayLike | None, n_weights: int, n_sets: int) -> FloatArray:
+    """``start``: zeros, the given weights, or those of one set for each of ``n_sets``."""
+    if given is None:
+        return np.zeros(n_weights)
+    weights = as_numbers("start", given)
+    return np.tile(weights, n_sets) if weights.shape == (n_weights // n_sets,) else weights
 
 
 def accuracy(labels: Sequence[LabelArray], found: Sequence[LabelArray]) -> float:

@@ -119,6 +119,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.mle_struct_roommates",
             needs_data=True,
         ),
+        Experiment(
+            name="domke-digits",
+            summary="digits under noise: likelihoods, implicit and procedural fitting",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical models", '
+            "doctoral thesis, University of Maryland, 2009, tables 1.1 and 6.1",
+            module="fieldfit.reproduce.domke_digits",
+            needs_data=True,
+        ),
     )
 }
 
