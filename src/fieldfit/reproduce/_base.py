@@ -120,10 +120,17 @@ EXPERIMENTS: dict[str, Experiment] = {
             needs_data=True,
         ),
         Experiment(
+            name="domke-chains",
+            summary="losses on exact chains, whose model is right, nearly right or wrong",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, section 3.7',
+            module="fieldfit.reproduce.domke_chains",
+        ),
+        Experiment(
             name="domke-digits",
             summary="digits under noise: likelihoods, implicit and procedural fitting",
-            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical models", '
-            "doctoral thesis, University of Maryland, 2009, tables 1.1 and 6.1",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, tables 1.1 and 6.1',
             module="fieldfit.reproduce.domke_digits",
             needs_data=True,
         ),

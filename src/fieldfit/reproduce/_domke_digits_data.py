@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fieldfit.errors import FileFormatError
 
-__all__ = ["FILE", "INK", "Digits", "DigitSplit", "draw_split", "read_digits"]
+__all__ = ["FILE", "INK", "DigitSplit", "Digits", "draw_split", "read_digits"]
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]

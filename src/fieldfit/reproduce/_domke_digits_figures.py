@@ -66,7 +66,7 @@ def pictures(split: DigitSplit, beliefs: Mapping[str, FloatArray]) -> Callable[[
     """Nine test pictures, what was seen of them, and every method's belief in ink."""
 
     def draw(figure: Any) -> None:
-        lines = {"true": split.test, "seen": split.noisy_test, **beliefs}
+        lines: dict[str, NDArray[Any]] = {"true": split.test, "seen": split.noisy_test, **beliefs}
         n_shown = min(N_SHOWN, len(split.test))
         figure.set_size_inches(0.75 * n_shown + 1.1, 0.75 * len(lines))
         panels = figure.subplots(len(lines), n_shown, squeeze=False)

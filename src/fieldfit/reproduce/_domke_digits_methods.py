@@ -104,7 +104,7 @@ def fit_method(
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the row says so
-        crf.fit(split.noisy_train, split.train, start=start)
+        crf.fit(list(split.noisy_train), list(split.train), start=start)
     seconds = time.perf_counter() - began
     if method.predict is not None:
         crf.set_params(objective=method.predict)

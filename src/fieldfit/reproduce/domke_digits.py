@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class Design:
     methods: tuple[str, ...] = tuple(METHODS)
     other_inks: tuple[int, ...] = (127,)
     ink_methods: tuple[str, ...] = (CONVEX, "ucl-4")
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
 FULL = Design()
@@ -166,8 +166,8 @@ def _methods_on(
         with warnings.catch_warnings():
             # loopy propagation that does not settle is part of what is measured
             warnings.simplefilter("ignore", ConvergenceWarning)
-            test = np.stack(crf.predict_marginals(split.noisy_test))
-            train = np.stack(crf.predict_marginals(split.noisy_train))
+            test = np.stack(crf.predict_marginals(list(split.noisy_test)))
+            train = np.stack(crf.predict_marginals(list(split.noisy_train)))
         row: dict[str, Any] = {"method": name, "noise": noise, "repeat": repeat}
         row |= belief_scores(test, split.test)
         row["train_uclass"] = belief_scores(train, split.train)["uclass"]
