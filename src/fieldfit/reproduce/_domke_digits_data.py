@@ -78,7 +78,7 @@ def _chosen(
     images: NDArray[np.uint8], digits: NDArray[np.uint8], n_each: int, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
     rows = [rng.choice(np.flatnonzero(digits == one), n_each, replace=False) for one in DIGITS]
-    return images[np.stack(rows, axis=1).ravel()]
+    return np.asarray(images[np.stack(rows, axis=1).ravel()])
 
 
 def _noisy(clean: NDArray[np.bool_], noise: float, rng: np.random.Generator) -> FloatArray:

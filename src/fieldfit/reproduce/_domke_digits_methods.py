@@ -33,6 +33,8 @@ N_ITERATIONS = (1, 2, 3, 4)
 ENTROPY = Convex(unary=0.01, factor=1.0)
 #: Errors of pixels do not change with beliefs that are closer than this.
 BELIEF_TOL = 1e-5
+#: The value of an implicit loss, unlike a likelihood, is only as exact as the beliefs.
+IMPLICIT_TOL, IMPLICIT_SWEEPS = 1e-6, 1000
 #: Beliefs of Bethe's entropy that have not settled by then circle.
 LOOPY = SumProduct(entropy=Bethe(), tol=BELIEF_TOL, max_iter=200)
 
@@ -57,7 +59,7 @@ class Limits:
 
     l2: float = 1.0
     max_iter: int = 100
-    tol: float = 1e-4
+    tol: float = 1e-3
     n_jobs: int | None = None
 
 
@@ -76,7 +78,8 @@ def _methods() -> dict[str, Method]:
         "lbp": Method(likelihood, Likelihood(LOOPY)),
     }
     for loss in LOSSES:
-        methods[loss] = Method(implicit, ImplicitLoss(loss, entropy=ENTROPY, tol=BELIEF_TOL))
+        objective = ImplicitLoss(loss, entropy=ENTROPY, tol=IMPLICIT_TOL, max_iter=IMPLICIT_SWEEPS)
+        methods[loss] = Method(implicit, objective)
     for loss in LOSSES:
         for n_iterations in N_ITERATIONS:
             methods[f"{loss}-{n_iterations}"] = Method(procedure, procedural(loss, n_iterations))

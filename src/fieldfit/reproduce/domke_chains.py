@@ -151,9 +151,9 @@ def _scores(part: Part, weights: FloatArray) -> dict[str, float]:
         values = MarginalLoss(name).values(part.batch, beliefs, part.labels)
         count = graph.n_factors if name.startswith("c") else graph.n_variables
         scores[name] = float(values.sum() / count)
-    values = Likelihood(EXACT).evaluate(part.batch, potentials, part.labels).values
-    assert values is not None
-    scores["cl"] = float(values.sum() / graph.n_variables)
+    likelihoods = Likelihood(EXACT).evaluate(part.batch, potentials, part.labels).values
+    assert likelihoods is not None
+    scores["cl"] = float(likelihoods.sum() / graph.n_variables)
     return scores
 
 
