@@ -134,6 +134,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.domke_digits",
             needs_data=True,
         ),
+        Experiment(
+            name="domke-iterations",
+            summary="digits by procedural fitting, tested with other numbers of iterations",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, section 6.4',
+            module="fieldfit.reproduce.domke_iterations",
+            needs_data=True,
+        ),
     )
 }
 

@@ -8,8 +8,8 @@ noisy value, and differ in what they make small.  Reference: Domke, thesis (2009
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -89,8 +89,8 @@ def run_design(design: Design, settings: Settings) -> Outcome:
     rows: list[dict[str, Any]] = []
     shown: dict[float, Shown] = {}
 
-    def progress(noise: float, method: str) -> None:
-        settings.progress(len(rows), n_main + n_inks, f"{method} at {100 * noise:.0f} % noise")
+    def progress(n_here: int, what: str) -> None:
+        settings.progress(len(rows) + n_here, n_main + n_inks, what)
 
     for repeat in range(design.n_repeats):
         for noise in design.noises:
@@ -151,14 +151,14 @@ def _methods_on(
     settings: Settings,
     noise: float,
     repeat: int,
-    progress: Any,
+    progress: Callable[[int, str], None],
 ) -> Shown:
-    limits = Limits(**{**vars(design.limits), "n_jobs": settings.n_jobs})
+    limits = replace(design.limits, n_jobs=settings.n_jobs)
     rows: list[dict[str, Any]] = []
     weights: dict[str, FloatArray] = {}
     beliefs: dict[str, FloatArray] = {}
     for name in methods:
-        progress(noise, name)
+        progress(len(rows), f"{name} at {100 * noise:.0f} % noise")
         method = METHODS[name]
         start = None if method.start is None else weights[method.start]
         crf, seconds = fit_method(method, split, limits, start)
