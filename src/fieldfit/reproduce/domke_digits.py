@@ -66,11 +66,11 @@ class Design:
 
 FULL = Design()
 QUICK = Design(
-    n_each=2,
+    n_each=1,
     n_repeats=1,
     methods=("pseudo", CONVEX, "lbp", "ucl", "ucl-1", "ucl-4"),
     other_inks=(),
-    limits=Limits(max_iter=25),
+    limits=Limits(max_iter=20),
 )
 
 
