@@ -108,7 +108,7 @@ class ConditionalEstimator(FieldEstimator):
             groups = self._groups(X)
         parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
         template = parts[0].template
-        self._block_shapes = block_shapes(template, objective.n_weight_sets)
+        self._block_shapes = block_shapes(objective.templates(template))
         problem = TemplateProblem(objective, parts, self.n_jobs)
         self._learn(
             problem,

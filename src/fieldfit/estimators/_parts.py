@@ -103,15 +103,19 @@ def make_parts(
         )
 
 
-def block_shapes(template: Template, n_sets: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights by the name of their block, in order; of several sets by the sweep."""
-    shapes = {block.name: block.weight_shape for block in template.blocks}
-    if n_sets == 1:
-        return shapes
+def block_shapes(templates: Sequence[Template]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights by the name of their block, in order.
+
+    Where a template comes several times it is that of several sweeps, whose number is added.
+    """
+    if len(set(map(id, templates))) == len(templates):
+        return {
+            block.name: block.weight_shape for template in templates for block in template.blocks
+        }
     return {
-        f"{name}, sweep {sweep}": shape
-        for sweep in range(1, n_sets + 1)
-        for name, shape in shapes.items()
+        f"{block.name}, sweep {sweep}": block.weight_shape
+        for sweep, template in enumerate(templates, start=1)
+        for block in template.blocks
     }
 
 

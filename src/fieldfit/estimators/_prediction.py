@@ -55,7 +55,7 @@ def beliefs_of(
     """Unary beliefs of each example, and how many examples' inference did not converge."""
 
     def infer(part: Part) -> tuple[list[FloatArray], int]:
-        potentials = potentials_of(objective, part.template, weights)
+        potentials = potentials_of(objective.templates(part.template), weights)
         result = objective.prediction(part.batch.graph).run_batch(part.batch, potentials)
         beliefs = np.split(result.beliefs.unary_matrix(), part.batch.variable_offsets[1:-1])
         converged = result.converged_examples

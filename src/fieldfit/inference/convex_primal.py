@@ -354,7 +354,7 @@ def _possible(problem: ConvexProblem) -> BoolArray:
 
 
 def _by_entry(problem: ConvexProblem, flags: BoolArray) -> BoolArray:
-    return np.concatenate([problem.by_unary(flags), problem.by_table(flags)])
+    return np.asarray(np.concatenate([problem.by_unary(flags), problem.by_table(flags)]))
 
 
 def _largest(problem: ConvexProblem, values: FloatArray) -> FloatArray:

@@ -128,7 +128,8 @@ class TemplateProblem(Problem):
         self.objective: Objective = objective
         self.parts = tuple(parts)
         self.is_complete = all(bool((part.labels >= 0).all()) for part in parts)
-        self.n_weights = parts[0].template.n_weights * objective.n_weight_sets
+        self._templates = [objective.templates(part.template) for part in parts]
+        self.n_weights = sum(template.n_weights for template in self._templates[0])
         self.n_parts = len(parts)
         self.n_jobs = n_threads(n_jobs)
         self.is_smooth = objective.is_smooth
@@ -149,14 +150,17 @@ class TemplateProblem(Problem):
 
     def _assess_part(self, weights: FloatArray, part: int) -> Assessment:
         given = self.parts[part]
-        potentials = potentials_of(self.objective, given.template, weights)
+        templates = self._templates[part]
+        potentials = potentials_of(templates, weights)
         if isinstance(potentials, Potentials):
             evaluation = self.objective.evaluate(
                 given.batch, potentials, given.labels, self._states[part]
             )
             gradients: tuple[Potentials, ...] = (evaluation.gradient,)
         else:
-            evaluation = self.objective.evaluate_sets(given.batch, potentials, given.labels)
+            evaluation = self.objective.evaluate_sets(
+                given.batch, potentials, given.labels, self._states[part]
+            )
             gradients = evaluation.set_gradients
         self._states[part] = evaluation.state
         values = evaluation.values
@@ -166,7 +170,9 @@ class TemplateProblem(Problem):
             values = None if values is None else values * scale
         return Assessment(
             value=None if values is None else float(values.sum()),
-            gradient=np.concatenate([given.template.gradient(one) for one in gradients]),
+            gradient=np.concatenate(
+                [template.gradient(one) for template, one in zip(templates, gradients, strict=True)]
+            ),
             n_unconverged=int((~evaluation.converged_examples).sum()),
             n_examples=given.batch.n_examples,
         )
@@ -215,12 +221,14 @@ class TemplateProblem(Problem):
 
 
 def potentials_of(
-    objective: Objective, template: Template, weights: FloatArray
+    templates: Sequence[Template], weights: FloatArray
 ) -> Potentials | list[Potentials]:
-    """Potentials of the weights, or one for each set of weights if the objective has several."""
-    if objective.n_weight_sets == 1:
-        return template.potentials(weights)
-    return [template.potentials(one) for one in np.split(weights, objective.n_weight_sets)]
+    """Potentials of the weights, or one for each set of weights if an objective has several."""
+    if len(templates) == 1:
+        return templates[0].potentials(weights)
+    ends = np.cumsum([template.n_weights for template in templates])
+    sets = np.split(weights, ends[:-1])
+    return [template.potentials(one) for template, one in zip(templates, sets, strict=True)]
 
 
 def over_parts(run: Callable[[int], Found], n_parts: int, n_jobs: int) -> list[Found]:

@@ -18,6 +18,7 @@ from fieldfit.core.batch import Batch
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials, observed_labels, require_graph
 from fieldfit.core.result import InferenceResult
+from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
 
 __all__ = ["Evaluation", "Inference", "Objective"]
@@ -93,8 +94,15 @@ class Objective(ABC):
 
     @property
     def n_weight_sets(self) -> int:
-        """Sets of weights that it learns side by side: above 1 if every sweep has its own."""
+        """Sets of weights that it learns side by side.
+
+        Above 1 if every sweep has its own, or if entropies are fitted beside potentials.
+        """
         return 1
+
+    def templates(self, template: Template) -> tuple[Template, ...]:
+        """The map from weights to potentials of every set; the model's own for all by default."""
+        return (template,) * self.n_weight_sets
 
     @abstractmethod
     def evaluate(
@@ -107,7 +115,11 @@ class Objective(ABC):
         """
 
     def evaluate_sets(
-        self, batch: Batch, potentials: Sequence[Potentials], labels: LabelArray
+        self,
+        batch: Batch,
+        potentials: Sequence[Potentials],
+        labels: LabelArray,
+        init: Any = None,
     ) -> Evaluation:
         """`evaluate` for ``n_weight_sets`` potentials, made from as many sets of weights."""
         raise InvalidInputError(

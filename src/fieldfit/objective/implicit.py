@@ -13,18 +13,31 @@ Reference: Domke, "Learning convex inference of marginals", Uncertainty in Artif
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
+
+from numpy.typing import ArrayLike
 
 from fieldfit.adjoint.implicit import implicit_gradient
 from fieldfit.adjoint.losses import SMOOTH_LOSSES, MarginalLoss
 from fieldfit.adjoint.perturbation import perturbation_gradient
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Convex, Entropy
+from fieldfit.core.entropy_template import (
+    TIES,
+    EntropyTies,
+    entropy_gradient,
+    entropy_template,
+    scaled_weights,
+)
 from fieldfit.core.entropy_weights import EntropyWeights
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
+from fieldfit.core.result import InferenceResult
+from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
+from fieldfit.inference.convex_dual import ConvexDual
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Evaluation, LabelArray, Objective
 from fieldfit.objective._errors import require_possible_where_seen
@@ -36,6 +49,41 @@ GRADIENTS = ("solve", "perturbation")
 
 #: Tolerance of the two inferences of a perturbation, whose error is divided by the step.
 PERTURBED_TOL = 1e-13
+
+
+@dataclass(frozen=True)
+class WeightedInference:
+    """Beliefs from two sets of potentials: the model's own, and logarithms of entropy weights.
+
+    The weights are those of ``entropy`` times the exponentials of the second set.
+    """
+
+    entropy: Entropy
+    tol: float
+    max_iter: int
+
+    def weights(self, graph: FactorGraph, logs: Potentials) -> EntropyWeights:
+        """The entropy weights."""
+        base = EntropyWeights.of(self.entropy, graph)
+        if not base.is_positive:
+            raise InvalidInputError(
+                "entropy must have positive weights for every variable and factor to be fitted, "
+                f"got {self.entropy!r}"
+            )
+        return scaled_weights(base, logs)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Sequence[Potentials],
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+    ) -> InferenceResult:
+        """Beliefs, and one maximum for each example."""
+        own, logs = potentials
+        solver = ConvexDual(tol=self.tol, max_iter=self.max_iter)
+        weights = self.weights(batch.graph, logs)
+        return solver.run_batch(batch, own, observed, init, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -54,6 +102,12 @@ class ImplicitLoss(Objective):
     gradient
         ``"solve"`` (a sparse linear system) or ``"perturbation"`` (two more inferences; less
         exact).
+    fit_entropy
+        Learn the entropy beside the potentials (``gradient="solve"`` only), by numbers that multiply
+        the weights of ``entropy``, all of which must be positive: ``"tied"`` has one for all variables
+        and one for each block of factors, ``"configuration"`` (or ``True``) one for each configuration,
+        and ``"features"`` one for each configuration and feature.  Their logarithms are further weights
+        of the model, under the same penalty.
     tol, max_iter, n_jobs
         As in `SumProduct`.  The value is not stationary in the messages, unlike a likelihood, so
         the tolerance is tighter than usual in learning.
@@ -75,6 +129,7 @@ class ImplicitLoss(Objective):
     loss: str | MarginalLoss = "ucl"
     entropy: Entropy = field(default_factory=Convex)
     gradient: Literal["solve", "perturbation"] = "solve"
+    fit_entropy: bool | EntropyTies = False
     tol: float = 1e-8
     max_iter: int = 5000
     n_jobs: int | None = None
@@ -91,10 +146,21 @@ class ImplicitLoss(Objective):
             )
         if self.gradient not in GRADIENTS:
             raise InvalidInputError(f"gradient must be one of {GRADIENTS}, got {self.gradient!r}")
-        self.inference()  # checks the others
+        self._check_fit_entropy()
+        self._messages()  # checks the others
 
-    def inference(self) -> SumProduct:
-        """The map from potentials to beliefs."""
+    @property
+    def n_weight_sets(self) -> int:
+        """One, and one more if the entropy is fitted."""
+        return 1 if self.fit_entropy is False else 2
+
+    def templates(self, template: Template) -> tuple[Template, ...]:
+        """The map to potentials and, if the entropy is fitted, that to logarithms of weights."""
+        ties = self._ties()
+        return (template,) if ties is None else (template, entropy_template(template, ties))
+
+    def _messages(self) -> SumProduct:
+        """Message passing, for weights that do not depend on the configuration."""
         return SumProduct(
             entropy=self.entropy, tol=self.tol, max_iter=self.max_iter, n_jobs=self.n_jobs
         )
@@ -102,17 +168,20 @@ class ImplicitLoss(Objective):
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
-        """Values and gradient; messages start from those of the last evaluation."""
+        """Values and gradient under the entropy as it is given.
+
+        Messages start from those of the last evaluation.
+        """
         require_possible_where_seen(batch, potentials, labels)
         self._require_concave(batch.graph)
-        result = self.inference().run_batch(batch, potentials, init=init)
+        result = self._messages().run_batch(batch, potentials, init=init)
         values, derivative = self._loss().value_and_derivative(batch, result.beliefs, labels)
         converged = converged_examples(result, batch)
         if self.gradient == "solve":
             weights = EntropyWeights.of(self.entropy, batch.graph)
             gradient = implicit_gradient(result.beliefs, weights, derivative).potentials
         else:
-            tight = replace(self.inference(), tol=PERTURBED_TOL)
+            tight = replace(self._messages(), tol=PERTURBED_TOL)
             gradient, settled = perturbation_gradient(
                 batch,
                 potentials,
@@ -122,9 +191,52 @@ class ImplicitLoss(Objective):
             converged = converged & settled
         return Evaluation(values, gradient, converged, light_start(result))
 
-    def prediction(self, graph: FactorGraph) -> SumProduct:
+    def evaluate_sets(
+        self,
+        batch: Batch,
+        potentials: Sequence[Potentials],
+        labels: LabelArray,
+        init: Any = None,
+    ) -> Evaluation:
+        """Values and gradients for potentials and logarithms of numbers that multiply weights."""
+        if self.n_weight_sets == 1:
+            return super().evaluate_sets(batch, potentials, labels, init)
+        own, logs = potentials
+        require_possible_where_seen(batch, own, labels)
+        inference = WeightedInference(self.entropy, self.tol, self.max_iter)
+        result = inference.run_batch(batch, potentials, init=init)
+        values, derivative = self._loss().value_and_derivative(batch, result.beliefs, labels)
+        weights = inference.weights(batch.graph, logs)
+        found = implicit_gradient(result.beliefs, weights, derivative)
+        by_logs = entropy_gradient(weights, logs, found.weights)
+        return Evaluation(
+            values,
+            found.potentials,
+            converged_examples(result, batch),
+            light_start(result),
+            set_gradients=(found.potentials, by_logs),
+        )
+
+    def prediction(self, graph: FactorGraph) -> SumProduct | WeightedInference:
         """The same inference."""
-        return self.inference()
+        if self.n_weight_sets > 1:
+            return WeightedInference(self.entropy, self.tol, self.max_iter)
+        return self._messages()
+
+    def _ties(self) -> EntropyTies | None:
+        if isinstance(self.fit_entropy, str):
+            return self.fit_entropy
+        return "configuration" if self.fit_entropy else None
+
+    def _check_fit_entropy(self) -> None:
+        if not isinstance(self.fit_entropy, bool) and self.fit_entropy not in TIES:
+            raise InvalidInputError(
+                f"fit_entropy must be True, False or one of {TIES}, got {self.fit_entropy!r}"
+            )
+        if self._ties() is not None and self.gradient != "solve":
+            raise InvalidInputError(
+                f"gradient must be 'solve' to fit the entropy, got {self.gradient!r}"
+            )
 
     def _require_concave(self, graph: FactorGraph) -> None:
         counting = self.entropy.counting_numbers(graph)

@@ -116,7 +116,11 @@ class ProceduralLoss(Objective):
         return self._evaluate(batch, potentials, labels)
 
     def evaluate_sets(
-        self, batch: Batch, potentials: Sequence[Potentials], labels: LabelArray
+        self,
+        batch: Batch,
+        potentials: Sequence[Potentials],
+        labels: LabelArray,
+        init: Any = None,
     ) -> Evaluation:
         """`evaluate` with potentials of its own for each sweep."""
         return self._evaluate(batch, potentials, labels)

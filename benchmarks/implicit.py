@@ -1,0 +1,152 @@
+"""What implicit gradients and convex solvers cost, beside the message passing they go with.
+
+python -m benchmarks.implicit [--write docs/implicit.md]
+
+``make bench`` has the first table as its section "implicit".
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import fieldfit as ff
+from benchmarks.pages import replace_section, stamp
+from benchmarks.timing import best_of
+from fieldfit.adjoint.implicit import implicit_gradient
+from fieldfit.adjoint.losses import MarginalLoss
+from fieldfit.core.entropy_weights import EntropyWeights
+from fieldfit.inference._node_system import NodeSystem, node_matrix
+from fieldfit.inference.convex_dual import ConvexDual
+from fieldfit.inference.convex_primal import ConvexPrimal
+from fieldfit.objective.implicit import ImplicitLoss
+from fieldfit.reproduce._base import markdown_table
+
+BATCHES: dict[str, Callable[[], ff.Batch]] = {
+    "28 x 28, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)]),
+    "28 x 28, 2 labels, 90 pictures": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)] * 90),
+    "100 x 100, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(100, 100, 2)]),
+    "60 x 80, 5 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(60, 80, 5)]),
+    "60 x 80, 11 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(60, 80, 11)]),
+}
+
+
+class Case:
+    """One batch with random potentials and labels, and its beliefs."""
+
+    def __init__(self, batch: ff.Batch) -> None:
+        rng = np.random.default_rng(0)
+        self.batch, graph = batch, batch.graph
+        self.potentials = ff.Potentials.from_flat(
+            graph,
+            rng.normal(size=int(graph.unary_offsets[-1])),
+            rng.normal(size=int(graph.table_offsets[-1])),
+        )
+        self.labels = rng.integers(0, graph.cardinalities).astype(np.int32)
+        self.inference = ff.SumProduct(ff.Convex(), tol=1e-8)
+        self.beliefs = self.inference.run_batch(batch, self.potentials).beliefs
+        self.weights = EntropyWeights.of(ff.Convex(), graph)
+        loss = MarginalLoss("ucl")
+        _, self.derivative = loss.value_and_derivative(batch, self.beliefs, self.labels)
+
+    def system(self, direct: bool) -> NodeSystem:
+        """The system formed and, if ``direct``, factorised."""
+        b, w = self.beliefs, self.weights
+        return NodeSystem(
+            self.batch.graph, b.unary_values, b.factor_values, w.unary_values, w.factor_values,
+            direct=direct,
+        )  # fmt: skip
+
+    def gradient(self, direct: bool) -> Callable[[], object]:
+        return lambda: implicit_gradient(
+            self.beliefs, self.weights, self.derivative, direct=direct
+        )
+
+    def evaluation(self, gradient: str) -> Callable[[], object]:
+        objective = ImplicitLoss("ucl", gradient=gradient)  # type: ignore[arg-type]
+        return lambda: objective.evaluate(self.batch, self.potentials, self.labels)
+
+
+def implicit_gradients() -> list[str]:
+    """Milliseconds of the steps of one gradient: a direct solve, conjugate gradients, everything."""
+    rows = [
+        "problem | unknowns | set-up | forming | and factorising | gradient, direct | "
+        "gradient, conjugate gradients | messages | value and gradient | by perturbation",
+        "|".join(["---"] * 10),
+    ]
+    for name, make in BATCHES.items():
+        case = Case(make())
+        start = time.process_time()
+        matrix = node_matrix(case.batch.graph)
+        setup = time.process_time() - start
+        seconds = best_of(
+            {
+                "form": lambda case=case: case.system(False),
+                "factorise": lambda case=case: case.system(True),
+                "direct": case.gradient(True),
+                "cg": case.gradient(False),
+                "messages": lambda case=case: case.inference.run_batch(case.batch, case.potentials),
+                "solve": case.evaluation("solve"),
+                "perturbation": case.evaluation("perturbation"),
+            },
+            repeats=5,
+        )
+        times = [setup, *seconds.values()]
+        cells = [name, str(len(matrix.indptr) - 1), *(f"{1e3 * value:.1f}" for value in times)]
+        rows.append(" | ".join(cells))
+    return rows
+
+
+def convex_solvers() -> str:
+    """Iterations and milliseconds of the solvers, to 1e-8."""
+    rows = []
+    for name in ("28 x 28, 2 labels", "100 x 100, 2 labels", "60 x 80, 5 labels"):
+        case = Case(BATCHES[name]())
+        solvers = {
+            "messages": case.inference,
+            "dual": ConvexDual(),
+            "primal": ConvexPrimal(),
+            "primal, blocks": ConvexPrimal(block_size=1000),
+        }
+        found = {
+            key: solver.run_batch(case.batch, case.potentials) for key, solver in solvers.items()
+        }
+        seconds = best_of(
+            {
+                key: lambda solver=solver, case=case: solver.run_batch(case.batch, case.potentials)
+                for key, solver in solvers.items()
+            },
+            repeats=3,
+        )
+        cells = [f"{found[key].n_iter} / {1e3 * seconds[key]:.0f}" for key in solvers]
+        rows.append([name, *cells])
+    return markdown_table(["problem", *solvers], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, help="put the tables into this page")
+    options = parser.parse_args()
+    lines = [
+        stamp("python -m benchmarks.implicit"),
+        "",
+        "One gradient of `ucl` under `Convex()`; milliseconds of CPU time of one thread.  The set-up "
+        "(order of elimination and pattern) happens once for a graph.",
+        "",
+        *[f"| {row} |" for row in implicit_gradients()],
+        "",
+        "Solvers of the concave problem to 1e-8, iterations / milliseconds:",
+        "",
+        convex_solvers(),
+    ]
+    print("\n".join(lines))
+    if options.write:
+        replace_section(options.write, "benchmark", lines)
+
+
+if __name__ == "__main__":
+    main()
