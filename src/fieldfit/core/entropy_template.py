@@ -81,4 +81,3 @@ def entropy_gradient(
 
 def _by_logs(weights: FloatArray, logs: FloatArray, by_weights: FloatArray) -> FloatArray:
     return np.where(np.abs(logs) < WIDEST, weights * by_weights, 0.0)
-

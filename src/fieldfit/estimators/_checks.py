@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
 
 __all__ = [
@@ -136,12 +137,19 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
     return weights
 
 
-def start_weights(given: ArrayLike | None, n_weights: int, n_sets: int) -> FloatArray:
-    """``start``: zeros, the given weights, or those of one set for each of ``n_sets``."""
+def start_weights(given: ArrayLike | None, templates: Sequence[Template]) -> FloatArray:
+    """``start``: zeros, weights for all sets, or those for potentials.
+
+    The latter are repeated where every sweep has its own; other sets (of entropies) begin at 0.
+    """
+    counts = [template.n_weights for template in templates]
     if given is None:
-        return np.zeros(n_weights)
+        return np.zeros(sum(counts))
     weights = as_numbers("start", given)
-    return np.tile(weights, n_sets) if weights.shape == (n_weights // n_sets,) else weights
+    if weights.shape != (counts[0],):
+        return weights  # its length is checked by the learner
+    own = templates[0]
+    return np.concatenate([weights if one is own else np.zeros(one.n_weights) for one in templates])
 
 
 def accuracy(labels: Sequence[LabelArray], found: Sequence[LabelArray]) -> float:

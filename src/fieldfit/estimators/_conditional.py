@@ -89,7 +89,8 @@ class ConditionalEstimator(FieldEstimator):
             stopped rising.
         start
             Weights to begin with, such as ``weights_`` of a fit with a convex objective; zeros if
-            ``None``.  Where every sweep has its own weights, those of one are repeated.
+            ``None``.  Where every sweep has its own weights, those of one are repeated; where the
+            entropy is fitted, it begins as given.
         """
         self._check_options()
         objective = self._objective()
@@ -112,7 +113,7 @@ class ConditionalEstimator(FieldEstimator):
         problem = TemplateProblem(objective, parts, self.n_jobs)
         self._learn(
             problem,
-            start_weights(start, problem.n_weights, objective.n_weight_sets),
+            start_weights(start, objective.templates(template)),
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )
