@@ -62,9 +62,7 @@ class Case:
         )  # fmt: skip
 
     def gradient(self, direct: bool) -> Callable[[], object]:
-        return lambda: implicit_gradient(
-            self.beliefs, self.weights, self.derivative, direct=direct
-        )
+        return lambda: implicit_gradient(self.beliefs, self.weights, self.derivative, direct=direct)
 
     def evaluation(self, gradient: str) -> Callable[[], object]:
         objective = ImplicitLoss("ucl", gradient=gradient)  # type: ignore[arg-type]
@@ -72,7 +70,7 @@ class Case:
 
 
 def implicit_gradients() -> list[str]:
-    """Milliseconds of the steps of one gradient: a direct solve, conjugate gradients, everything."""
+    """Milliseconds of one gradient and of its steps, direct and by conjugate gradients."""
     rows = [
         "problem | unknowns | set-up | forming | and factorising | gradient, direct | "
         "gradient, conjugate gradients | messages | value and gradient | by perturbation",
@@ -134,8 +132,8 @@ def main() -> None:
     lines = [
         stamp("python -m benchmarks.implicit"),
         "",
-        "One gradient of `ucl` under `Convex()`; milliseconds of CPU time of one thread.  The set-up "
-        "(order of elimination and pattern) happens once for a graph.",
+        "One gradient of `ucl` under `Convex()`; milliseconds of CPU time of one thread.  The "
+        "set-up (order of elimination and pattern) happens once for a graph.",
         "",
         *[f"| {row} |" for row in implicit_gradients()],
         "",

@@ -22,6 +22,7 @@ import numpy as np
 
 import fieldfit as ff
 from benchmarks import peers
+from benchmarks.implicit import implicit_gradients
 from benchmarks.problems import Problem, problem
 from benchmarks.procedural import gradients_of_sweeps
 from benchmarks.rivals import Limit, NumpyFlooding
@@ -291,6 +292,7 @@ SECTIONS: dict[str, tuple[str, Callable[..., Table]]] = {
     "threads": ("Two threads", in_threads),
     "convergence": ("To convergence", to_convergence),
     "gradients": ("Gradients of sweeps", gradients_of_sweeps),
+    "implicit": ("Implicit gradients, ms", implicit_gradients),
     "residual": ("Residual schedule", residual_cost),
     "small": ("Many small graphs", many_small_graphs),
     "growth": ("Time and memory against size", growth),

@@ -1,11 +1,13 @@
 """Parameters of entropy weights: a template whose potentials are logarithms of factors of weights.
 
-    w = w0 exp(Psi v)
+    w = w0 exp(s(Psi v)),      s(x) = W tanh(x / W),      W = log 1000
 
 ``w0`` are the weights of an entropy, ``v`` the parameters, and ``Psi`` a `Template` like the one
 that makes potentials: so weights stay positive, are the entropy's own at ``v = 0`` (to which a
-penalty pulls them), and follow features in the same way.  Multiplying all weights and potentials
-with one number changes no belief; the penalty settles that, too.
+penalty pulls them), and follow features in the same way.  ``s`` is the identity near zero and keeps
+weights within a factor of 1000: a search along a line may ask for any, and beliefs under weights of
+very different size are as hard to find as those of a linear program.  Multiplying all weights and
+potentials with one number changes no belief; the penalty settles that, too.
 """
 
 from __future__ import annotations
@@ -26,18 +28,17 @@ FloatArray = NDArray[np.float64]
 EntropyTies = Literal["tied", "configuration", "features"]
 
 TIES = ("tied", "configuration", "features")
-#: Weights are at most this many e-folds from those of the entropy: a search along a line may ask for
-#: any, and a weight that underflows to zero is none.
-WIDEST = 30.0
+#: ``W``.
+WIDEST = float(np.log(1000.0))
 
 
 def entropy_template(template: Template, ties: EntropyTies) -> Template:
     """Parameters for the weights of variables and of the tables that a template has.
 
     ``"tied"`` has one number for all variables and one for all tables of a block of factors,
-    ``"configuration"`` one for each entry of these, and ``"features"`` one for each entry and feature of
-    every block.  Where blocks of factors with and without features share tables, those without
-    stand for both.
+    ``"configuration"`` one for each entry of these, and ``"features"`` one for each entry and
+    feature of every block.  Where blocks of factors with and without features share tables,
+    those without stand for both.
     """
     if ties == "features":
         chosen = list(template.blocks)
@@ -60,11 +61,11 @@ def entropy_template(template: Template, ties: EntropyTies) -> Template:
 
 
 def scaled_weights(base: EntropyWeights, logs: Potentials) -> EntropyWeights:
-    """``w0 exp(logs)``."""
+    """``w0 exp(s(logs))``."""
     return EntropyWeights.from_flat(
         base.graph,
-        base.unary_values * np.exp(np.clip(logs.unary_values, -WIDEST, WIDEST)),
-        base.factor_values * np.exp(np.clip(logs.factor_values, -WIDEST, WIDEST)),
+        base.unary_values * np.exp(WIDEST * np.tanh(logs.unary_values / WIDEST)),
+        base.factor_values * np.exp(WIDEST * np.tanh(logs.factor_values / WIDEST)),
     )
 
 
@@ -80,4 +81,4 @@ def entropy_gradient(
 
 
 def _by_logs(weights: FloatArray, logs: FloatArray, by_weights: FloatArray) -> FloatArray:
-    return np.where(np.abs(logs) < WIDEST, weights * by_weights, 0.0)
+    return weights * by_weights * (1.0 - np.tanh(logs / WIDEST) ** 2)

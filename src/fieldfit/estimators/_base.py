@@ -55,7 +55,7 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     #: What a program that fits models wants to find again in their files (as JSON has it); the
     #: command line keeps here how it read its data.
     notes_: dict[str, Any]
-    #: Whether every sweep of an objective may have its own weights.
+    #: Whether an objective may have several sets of weights (for every sweep, for entropies).
     _takes_weight_sets = False
     #: Shapes of the blocks that `weights_` consists of, in their order.
     _block_shapes: dict[str, tuple[int, ...]]

@@ -273,7 +273,7 @@ class ConditionalEstimator(FieldEstimator):
             raise InvalidInputError(f"decode must be 'marginals', 'map' or None, got {decode!r}")
         if decode == "map" and objective.n_weight_sets > 1:
             raise InvalidInputError(
-                "decode must be 'marginals' where every sweep has its own weights, got 'map'"
+                "decode must be 'marginals' with several sets of weights, got 'map'"
             )
         return decode
 
@@ -281,7 +281,7 @@ class ConditionalEstimator(FieldEstimator):
         """Refuse models that are a procedure for beliefs and nothing else."""
         if self._objective().n_weight_sets > 1:
             raise InvalidInputError(
-                f"{method} needs one set of weights, got an objective with weights for every sweep"
+                f"{method} needs one set of weights, got an objective with several"
             )
 
     def _predict_parts(self, parts: Iterator[Part]) -> tuple[list[LabelArray], int]:

@@ -58,6 +58,9 @@ CG_MAX_ITER = 5000
 MAX_ROUNDS = 8
 MIN_ROUNDS = 2
 ENOUGH = 1e-13
+#: Least pivot of a factorisation, as a share of the diagonal, where no weight is negative so that the
+#: system must be positive definite.
+PIVOT_GUARD = 1e-13
 #: Least belief of a label in a system: its square root must not overflow when it is divided by.
 SMALLEST = 1e-300
 
@@ -144,6 +147,7 @@ class NodeSystem:
             graph.structure, self.matrix.pattern, self._blocks, self._unary,
             np.ascontiguousarray(unary_weights), self._values,
         )  # fmt: skip
+        self._guard = PIVOT_GUARD if unary_weights.min(initial=0.0) >= 0.0 else 0.0
         self._is_direct = self.matrix.is_direct if direct is None else direct
         if self._is_direct:
             self._factorise()
@@ -156,7 +160,7 @@ class NodeSystem:
         self._inverse_pivots = np.empty(len(matrix.indptr) - 1)
         bad = factorise(
             matrix.indptr, matrix.indices, self._values, matrix.shape, self._rows, self._lower,
-            self._inverse_pivots,
+            self._inverse_pivots, self._guard,
         )  # fmt: skip
         if bad >= 0:
             raise IndefiniteError("the node system is not positive definite")

@@ -48,6 +48,8 @@ LOOSE = 0.1
 COLD = 0.2
 #: First heat: this share of the largest score, and at least the largest weight.
 HOT = 0.1
+#: Steps of a stage after which it starts again with more heat.
+PATIENCE = 60
 #: A start of which margins and beliefs agree to within this needs no heat.
 NEAR = 0.5
 #: Line search: share of the promised descent that is enough, shortest step, rounding of values.
@@ -167,17 +169,26 @@ class _Descent:
         self.heat = np.zeros(n_examples)
         self.is_stuck = np.zeros(n_examples, dtype=np.bool_)
         self._least = problem.least_weights()
-        if messages is None:
-            messages = problem.start()
         largest = problem.factor_weights.max(initial=0.0), problem.unary_weights.max(initial=0.0)
-        hot = np.maximum(HOT * problem.ranges(), max(largest))
-        self.point = problem.dual(messages, self.heat)
+        self._hot = np.maximum(HOT * problem.ranges(), max(largest))
+        self._n_steps = np.zeros(n_examples, dtype=np.int64)
+        self.point = problem.dual(problem.start() if messages is None else messages, self.heat)
         self.gaps = problem.gaps(self.point.lack)
-        self.heat = np.where(self.gaps > NEAR, hot, 0.0)
-        self._refresh()
+        self._restart(self.gaps > NEAR)
 
-    def _refresh(self) -> None:
-        self.point = self.problem.dual(self.point.messages, self.heat)
+    def _restart(self, examples: BoolArray) -> None:
+        """Forget the multipliers of some examples and begin with heat."""
+        if not examples.any():
+            return
+        self.heat = np.where(examples, self._hot, self.heat)
+        fresh = np.where(
+            self.problem.by_message(examples), self.problem.start(), self.point.messages
+        )
+        self._n_steps[examples] = 0
+        self._refresh(fresh)
+
+    def _refresh(self, messages: FloatArray) -> None:
+        self.point = self.problem.dual(messages, self.heat)
         self.gaps = self.problem.gaps(self.point.lack)
 
     def active(self, tol: float) -> BoolArray:
@@ -191,9 +202,15 @@ class _Descent:
         if cooler.any():
             heat = np.where(cooler, COOLING * self.heat, self.heat)
             self.heat = np.where(heat < COLD * self._least, 0.0, heat)
-            self._refresh()
+            self._n_steps[cooler] = 0
+            self._refresh(self.point.messages)
         active = self.active(tol)
         self.n_iter += 1
+        self._n_steps[active] += 1
+        lost = active & (self._n_steps > PATIENCE)
+        if lost.any():
+            self._hot[lost] /= COOLING
+            self._restart(lost)
         try:
             direction = self._direction()
         except IndefiniteError:  # rounding: beliefs are closer to hard constraints than numbers are

@@ -226,7 +226,7 @@ class _Ascent:
     def active(self, tol: float) -> BoolArray:
         """Examples that are under way."""
         settled = (self.changes <= tol) & (self.gaps <= tol) & (self.distances <= tol)
-        return ~(settled & (self.heat == 0.0))
+        return np.asarray(~(settled & (self.heat == 0.0)))
 
     def iterate(self, tol: float) -> None:
         """One quadratic problem of all examples at once, or one after the other of all regions."""
@@ -354,7 +354,7 @@ def _possible(problem: ConvexProblem) -> BoolArray:
 
 
 def _by_entry(problem: ConvexProblem, flags: BoolArray) -> BoolArray:
-    return np.asarray(np.concatenate([problem.by_unary(flags), problem.by_table(flags)]))
+    return np.concatenate([problem.by_unary(flags), problem.by_table(flags)], dtype=np.bool_)
 
 
 def _largest(problem: ConvexProblem, values: FloatArray) -> FloatArray:

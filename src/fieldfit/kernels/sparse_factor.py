@@ -64,8 +64,13 @@ def factorise(
     rows: IntArray,
     lower: FloatArray,
     inverse_pivots: FloatArray,
+    guard: float,
 ) -> int:
-    """Fill ``L`` and ``1 / D``; the first unknown without a positive pivot, or -1."""
+    """Fill ``L`` and ``1 / D``; the first unknown without a positive pivot, or -1.
+
+    Pivots below ``guard`` times the diagonal are raised to that: of a matrix that is known to be
+    positive definite rounding is all that is left of them.
+    """
     n_rows = len(indptr) - 1
     parents, starts = shape.parents, shape.starts
     ends = starts[:-1].copy()  # where the next entry of each column goes
@@ -95,6 +100,7 @@ def factorise(
                 length -= 1
                 top -= 1
                 order[top] = path[length]
+        diagonal = pivot
         for q in range(top, n_rows):
             i = order[q]
             value = work[i]
@@ -107,6 +113,7 @@ def factorise(
             rows[end] = j
             lower[end] = scaled
             ends[i] += 1
+        pivot = max(pivot, guard * diagonal)
         if not pivot > 0.0:
             return j
         inverse_pivots[j] = 1.0 / pivot

@@ -38,6 +38,7 @@ from fieldfit.core.result import InferenceResult
 from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.convex_dual import ConvexDual
+from fieldfit.inference.convex_primal import ConvexPrimal
 from fieldfit.inference.sum_product import SumProduct
 from fieldfit.objective._base import Evaluation, LabelArray, Objective
 from fieldfit.objective._errors import require_possible_where_seen
@@ -49,18 +50,19 @@ GRADIENTS = ("solve", "perturbation")
 
 #: Tolerance of the two inferences of a perturbation, whose error is divided by the step.
 PERTURBED_TOL = 1e-13
+#: Most iterations in the primal before the dual takes over; ten to thirty are usual.
+PRIMAL_ITERATIONS = 60
 
 
 @dataclass(frozen=True)
 class WeightedInference:
     """Beliefs from two sets of potentials: the model's own, and logarithms of entropy weights.
 
-    The weights are those of ``entropy`` times the exponentials of the second set.
+    The weights are those of ``entropy`` times what the second set stands for (`entropy_template`).
     """
 
     entropy: Entropy
     tol: float
-    max_iter: int
 
     def weights(self, graph: FactorGraph, logs: Potentials) -> EntropyWeights:
         """The entropy weights."""
@@ -81,9 +83,13 @@ class WeightedInference:
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
         own, logs = potentials
-        solver = ConvexDual(tol=self.tol, max_iter=self.max_iter)
         weights = self.weights(batch.graph, logs)
-        return solver.run_batch(batch, own, observed, init, weights=weights)
+        # the primal gains from a start at earlier beliefs, the dual reaches what is hardest
+        primal = ConvexPrimal(tol=self.tol, max_iter=PRIMAL_ITERATIONS)
+        result = primal.run_batch(batch, own, observed, init, weights=weights)
+        if result.converged:
+            return result
+        return ConvexDual(tol=self.tol).run_batch(batch, own, observed, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -103,11 +109,11 @@ class ImplicitLoss(Objective):
         ``"solve"`` (a sparse linear system) or ``"perturbation"`` (two more inferences; less
         exact).
     fit_entropy
-        Learn the entropy beside the potentials (``gradient="solve"`` only), by numbers that multiply
-        the weights of ``entropy``, all of which must be positive: ``"tied"`` has one for all variables
-        and one for each block of factors, ``"configuration"`` (or ``True``) one for each configuration,
-        and ``"features"`` one for each configuration and feature.  Their logarithms are further weights
-        of the model, under the same penalty.
+        Learn the entropy beside the potentials (``gradient="solve"`` only), by numbers that
+        multiply the weights of ``entropy``, all of which must be positive: ``"tied"`` has one for
+        all variables and one for each block of factors, ``"configuration"`` (or ``True``) one for
+        each configuration, and ``"features"`` one for each configuration and feature.  Their
+        logarithms are further weights of the model, under the same penalty.
     tol, max_iter, n_jobs
         As in `SumProduct`.  The value is not stationary in the messages, unlike a likelihood, so
         the tolerance is tighter than usual in learning.
@@ -203,7 +209,7 @@ class ImplicitLoss(Objective):
             return super().evaluate_sets(batch, potentials, labels, init)
         own, logs = potentials
         require_possible_where_seen(batch, own, labels)
-        inference = WeightedInference(self.entropy, self.tol, self.max_iter)
+        inference = WeightedInference(self.entropy, self.tol)
         result = inference.run_batch(batch, potentials, init=init)
         values, derivative = self._loss().value_and_derivative(batch, result.beliefs, labels)
         weights = inference.weights(batch.graph, logs)
@@ -213,14 +219,14 @@ class ImplicitLoss(Objective):
             values,
             found.potentials,
             converged_examples(result, batch),
-            light_start(result),
+            result,
             set_gradients=(found.potentials, by_logs),
         )
 
     def prediction(self, graph: FactorGraph) -> SumProduct | WeightedInference:
         """The same inference."""
         if self.n_weight_sets > 1:
-            return WeightedInference(self.entropy, self.tol, self.max_iter)
+            return WeightedInference(self.entropy, self.tol)
         return self._messages()
 
     def _ties(self) -> EntropyTies | None:
