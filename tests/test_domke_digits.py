@@ -74,7 +74,7 @@ def test_the_whole_experiment(tmp_path):
         noises=(0.1, 0.7),
         n_each=2,
         n_repeats=1,
-        methods=("pseudo", "convex", "lbp", "ucl", "ucl-1", "uquad-2"),
+        methods=("pseudo", "convex", "lbp", "ucl", "ucl+entropy", "ucl-1", "uquad-2"),
         ink_methods=("convex",),
         limits=Limits(max_iter=15),
     )

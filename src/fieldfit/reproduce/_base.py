@@ -135,6 +135,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             needs_data=True,
         ),
         Experiment(
+            name="domke-entropy",
+            summary="digits by implicit fitting, with entropies that are given or fitted",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, section 6.3',
+            module="fieldfit.reproduce.domke_entropy",
+            needs_data=True,
+        ),
+        Experiment(
             name="domke-iterations",
             summary="digits by procedural fitting, tested with other numbers of iterations",
             paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '

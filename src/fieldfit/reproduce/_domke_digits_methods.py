@@ -80,6 +80,8 @@ def _methods() -> dict[str, Method]:
     for loss in LOSSES:
         objective = ImplicitLoss(loss, entropy=ENTROPY, tol=IMPLICIT_TOL, max_iter=IMPLICIT_SWEEPS)
         methods[loss] = Method(implicit, objective)
+    entropy = ImplicitLoss("ucl", entropy=ENTROPY, fit_entropy=True, tol=IMPLICIT_TOL)
+    methods["ucl+entropy"] = Method(implicit, entropy, start="ucl")
     for loss in LOSSES:
         for n_iterations in N_ITERATIONS:
             methods[f"{loss}-{n_iterations}"] = Method(procedure, procedural(loss, n_iterations))

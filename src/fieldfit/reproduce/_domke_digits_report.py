@@ -40,7 +40,8 @@ table of label and noisy pixel, a table for horizontal and one for vertical pair
 All fits are by L-BFGS, at most {max_iter} iterations, with a penalty `l2 = {l2:g}` (the thesis has
 none; without one some weights run away, because the margin of every picture is empty). `convex` is
 fitted first and all others but `pseudo` start from its weights. `convex` and implicit fitting use
-the entropy `w(y_c) = 1, w(y_i) = .01`; `NAME-k` is `k` iterations of loopy propagation, vertical
+the entropy `w(y_c) = 1, w(y_i) = .01`; `ucl+entropy` goes on from `ucl` and fits one entropy
+weight for each configuration as well. `NAME-k` is `k` iterations of loopy propagation, vertical
 pairs, horizontal pairs and then backwards. `pseudo` predicts by loopy propagation.
 
 **Paper and ink.** The thesis does not say where it cuts grey values. Here a pixel above {ink} is
@@ -135,10 +136,10 @@ def _findings(rows: Sequence[Row]) -> list[str]:
         if name in methods and "convex" in methods and high:
             ratios = [mean_error(rows, name, n) / mean_error(rows, "convex", n) for n in high]
             shown = ", ".join(
-                f"{ratio:.1f} times at {100 * noise:.0f} %"
+                f"{ratio:.1f} at {100 * noise:.0f} %"
                 for ratio, noise in zip(ratios, high, strict=True)
             )
-            found.append(f"`{name}` has the errors of `convex` {shown}.")
+            found.append(f"Errors of `{name}` in parts of those of `convex`: {shown}.")
     return [" ".join(found)] if found else []
 
 

@@ -68,7 +68,7 @@ FULL = Design()
 QUICK = Design(
     n_each=1,
     n_repeats=1,
-    methods=("pseudo", CONVEX, "lbp", "ucl", "ucl-1", "ucl-4"),
+    methods=("pseudo", CONVEX, "lbp", "ucl", "ucl+entropy", "ucl-1", "ucl-4"),
     other_inks=(),
     limits=Limits(max_iter=20),
 )
