@@ -150,6 +150,15 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.domke_iterations",
             needs_data=True,
         ),
+        Experiment(
+            name="domke-scenes",
+            summary="street scenes with missing labels, by implicit and procedural fitting",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, table 6.3 (CamVid stands in '
+            "for StreetScenes)",
+            module="fieldfit.reproduce.domke_scenes",
+            needs_data=True,
+        ),
     )
 }
 
