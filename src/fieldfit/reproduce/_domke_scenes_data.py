@@ -44,7 +44,7 @@ def five_labels(codes: NDArray[Any]) -> LabelArray:
     known = np.full(N_CODES, -1, dtype=np.int32)
     for label, own in enumerate(LABELS.values()):
         known[list(own)] = label
-    return known[codes]
+    return np.asarray(known[codes])
 
 
 def draw_scenes(

@@ -72,8 +72,8 @@ def report(rows: Sequence[Row], scenes: Scenes, design: Design) -> str:
         text,
         "## Errors",
         markdown_table(*_cells(rows)),
-        "`uclass` is the share of wrong labelled test pixels, `uquad` the quadratic loss for one of "
-        "them (-1 is perfect). The thesis has other pictures: compare the order, not the figures.",
+        "`uclass` is the share of wrong labelled test pixels, `uquad` the quadratic loss for one "
+        "(-1 is perfect). The thesis has other pictures: compare the order, not the figures.",
         "![Pictures, labels and what every method finds](scenes.png)",
     )
     return "\n\n".join(part.strip() for part in parts)
