@@ -83,6 +83,6 @@ def pictures(split: DigitSplit, beliefs: Mapping[str, FloatArray]) -> Callable[[
         axes.set_xticks([])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.tight_layout(pad=0.3)
+        figure.set_layout_engine("constrained")
 
     return draw

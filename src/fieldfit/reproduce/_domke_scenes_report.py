@@ -106,7 +106,7 @@ def pictures(
         axes.set_xticks([])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.tight_layout(pad=0.3)
+        figure.set_layout_engine("constrained")
 
     return draw
 
