@@ -19,11 +19,16 @@ HEAD = """\
 
 `fieldfit reproduce NAME --out DIR` runs an experiment of a paper again and writes `results.csv`,
 `report.md` and figures to `DIR`; `--quick` is a smaller run of the same code. The sections below
-are the reports of full runs, put here by `python -m benchmarks.reproductions DIR`.
+are the reports of runs, full ones unless the command that is shown has `--quick`, put here by
+`python -m benchmarks.reproductions DIR`.
 """
 
 #: Figures that show data which may not be passed on.
-UNPUBLISHED = ("camel-segmentation/pictures.png", "mle-struct-segmentation/pictures.png")
+UNPUBLISHED = (
+    "camel-segmentation/pictures.png",
+    "domke-scenes/scenes.png",
+    "mle-struct-segmentation/pictures.png",
+)
 
 
 def section(report: Path, images: Path) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "require_features",
     "require_list",
     "require_pairs",
+    "start_weights",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -133,6 +135,21 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
             f"sample_weight[{bad[0]}] must be a finite number of at least 0, got {weights[bad[0]]}"
         )
     return weights
+
+
+def start_weights(given: ArrayLike | None, templates: Sequence[Template]) -> FloatArray:
+    """``start``: zeros, weights for all sets, or those for potentials.
+
+    The latter are repeated where every sweep has its own; other sets (of entropies) begin at 0.
+    """
+    counts = [template.n_weights for template in templates]
+    if given is None:
+        return np.zeros(sum(counts))
+    weights = as_numbers("start", given)
+    if weights.shape != (counts[0],):
+        return weights  # its length is checked by the learner
+    own = templates[0]
+    return np.concatenate([weights if one is own else np.zeros(one.n_weights) for one in templates])
 
 
 def accuracy(labels: Sequence[LabelArray], found: Sequence[LabelArray]) -> float:

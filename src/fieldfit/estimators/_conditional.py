@@ -27,6 +27,7 @@ from fieldfit.estimators._checks import (
     require_features,
     require_list,
     require_pairs,
+    start_weights,
 )
 from fieldfit.estimators._parts import Example, block_shapes, even_groups, make_parts, mini_batches
 from fieldfit.estimators._prediction import beliefs_of, best_labels, bounds_of, draw_labels
@@ -71,6 +72,7 @@ class ConditionalEstimator(FieldEstimator):
         sample_weight: ArrayLike | None = None,
         checkpoint: Path | None = None,
         validation: tuple[Examples, Examples] | None = None,
+        start: ArrayLike | None = None,
     ) -> Any:
         """Learn the weights.
 
@@ -85,6 +87,10 @@ class ConditionalEstimator(FieldEstimator):
         validation
             Held-out ``(X, Y)``: its accuracy is put in the trace, and the fit ends when it has
             stopped rising.
+        start
+            Weights to begin with, such as ``weights_`` of a fit with a convex objective; zeros if
+            ``None``.  Where every sweep has its own weights, those of one are repeated; where the
+            entropy is fitted, it begins as given.
         """
         self._check_options()
         objective = self._objective()
@@ -107,7 +113,7 @@ class ConditionalEstimator(FieldEstimator):
         problem = TemplateProblem(objective, parts, self.n_jobs)
         self._learn(
             problem,
-            np.zeros(problem.n_weights),
+            start_weights(start, objective.templates(template)),
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )

@@ -1,4 +1,4 @@
-"""Pictures as graphs of superpixels, for `GraphCRF`.
+"""Pictures as graphs of superpixels, for `GraphCRF`, and as grids of pixels, for `GridCRF`.
 
     segments = superpixels(image)                    a label image: which region each pixel is in
     edges = region_graph(segments)                   which regions touch
@@ -10,11 +10,15 @@ A few hundred regions stand for ten thousand pixels, each large enough to have a
 features are many and not linear in anything; `out_of_fold` turns them into log-probabilities of a
 scikit-learn classifier, which a random field then weighs against the edges.
 
+    scene = SceneFeatures().fit(training_images)     colours, gradients and patches of every pixel
+    features = scene.transform(images)               (height, width, 177) each
+
 References
 ----------
 R. Achanta et al., "SLIC superpixels compared to state-of-the-art superpixel methods", IEEE
 Transactions on Pattern Analysis and Machine Intelligence 34, 2012; S. Gould et al., "Multi-class
-segmentation with relative location prior", Int. Journal of Computer Vision 80, 2008.
+segmentation with relative location prior", Int. Journal of Computer Vision 80, 2008.  Features of
+pixels: `SceneFeatures`.
 """
 
 from __future__ import annotations
@@ -26,17 +30,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.features._image_channels import FloatArray, import_scikit_image
+from fieldfit.features._image_checks import checked_image
 from fieldfit.features._image_features import N_CELLS, described_regions, feature_names
 from fieldfit.features._image_out_of_fold import OutOfFold, out_of_fold
+from fieldfit.features._image_pixels import PatchCodebook
 from fieldfit.features._image_regions import (
     IntArray,
     adjacent_regions,
     checked_segments,
     means,
 )
+from fieldfit.features._image_scenes import SceneFeatures
 
 __all__ = [
     "OutOfFold",
+    "PatchCodebook",
+    "SceneFeatures",
     "boundary_features",
     "out_of_fold",
     "paint",
@@ -73,7 +82,7 @@ def superpixels(
     import_scikit_image()
     from skimage.segmentation import slic
 
-    pixels = _checked_image(image)
+    pixels = checked_image(image)
     if not 1 <= n <= pixels.shape[0] * pixels.shape[1]:
         raise InvalidInputError(
             f"n must be from 1 to the number of pixels ({pixels[:, :, 0].size}), got {n}"
@@ -202,7 +211,7 @@ def stretched(image: ArrayLike, by_channel: bool = False, percent: float = 0.5) 
     All but ``percent`` of the values at either end then fill [0, 1].  ``by_channel`` does so for
     red, green and blue apart, which takes out the colour of the light as well.
     """
-    pixels = _checked_image(image)
+    pixels = checked_image(image)
     if not 0.0 <= percent < 50.0:
         raise InvalidInputError(f"percent must be at least 0 and below 50, got {percent}")
     axes = (0, 1) if by_channel else None
@@ -214,30 +223,8 @@ def stretched(image: ArrayLike, by_channel: bool = False, percent: float = 0.5) 
 # -- checks -------------------------------------------------------------------------------
 
 
-def _checked_image(image: ArrayLike) -> FloatArray:
-    """Colours as numbers in [0, 1]."""
-    given = np.asarray(image)
-    if given.ndim != 3 or given.shape[2] != 3 or given.size == 0:
-        raise InvalidInputError(
-            f"image must have shape (height, width, 3), got {given.shape}; a grey picture is "
-            "np.stack([grey] * 3, axis=2)"
-        )
-    if given.dtype == np.uint8:
-        return np.asarray(given / 255.0)
-    if given.dtype.kind != "f":
-        raise InvalidInputError(
-            f"image must hold bytes (uint8) or numbers in [0, 1], got dtype {given.dtype}"
-        )
-    if not (np.isfinite(given).all() and given.min() >= 0.0 and given.max() <= 1.0):
-        raise InvalidInputError(
-            "image must hold bytes (uint8) or numbers in [0, 1], "
-            f"got numbers from {given.min():g} to {given.max():g}"
-        )
-    return given.astype(np.float64)
-
-
 def _checked_pair(image: ArrayLike, segments: ArrayLike) -> tuple[FloatArray, IntArray]:
-    pixels, regions = _checked_image(image), checked_segments(segments)
+    pixels, regions = checked_image(image), checked_segments(segments)
     if pixels.shape[:2] != regions.shape:
         raise InvalidInputError(
             f"segments must have the shape of the image, {pixels.shape[:2]}, got {regions.shape}"

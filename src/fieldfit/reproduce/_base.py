@@ -145,6 +145,46 @@ EXPERIMENTS: dict[str, Experiment] = {
             module="fieldfit.reproduce.mle_struct_roommates",
             needs_data=True,
         ),
+        Experiment(
+            name="domke-chains",
+            summary="losses on exact chains, whose model is right, nearly right or wrong",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, section 3.7',
+            module="fieldfit.reproduce.domke_chains",
+        ),
+        Experiment(
+            name="domke-digits",
+            summary="digits under noise: likelihoods, implicit and procedural fitting",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, tables 1.1 and 6.1',
+            module="fieldfit.reproduce.domke_digits",
+            needs_data=True,
+        ),
+        Experiment(
+            name="domke-entropy",
+            summary="digits by implicit fitting, with entropies that are given or fitted",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, section 6.3',
+            module="fieldfit.reproduce.domke_entropy",
+            needs_data=True,
+        ),
+        Experiment(
+            name="domke-iterations",
+            summary="digits by procedural fitting, tested with other numbers of iterations",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, section 6.4',
+            module="fieldfit.reproduce.domke_iterations",
+            needs_data=True,
+        ),
+        Experiment(
+            name="domke-scenes",
+            summary="street scenes with missing labels, by implicit and procedural fitting",
+            paper='J. Domke, "Tractable learning and inference in high-treewidth graphical '
+            'models", doctoral thesis, University of Maryland, 2009, table 6.3 (CamVid stands in '
+            "for StreetScenes)",
+            module="fieldfit.reproduce.domke_scenes",
+            needs_data=True,
+        ),
     )
 }
 

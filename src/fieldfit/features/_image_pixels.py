@@ -1,0 +1,189 @@
+"""Features of pixels for linear models: colours, histograms of gradients, indicators of patches.
+
+A field whose potentials are linear in what is seen has to be shown what is not linear: which way
+edges run around a pixel, and which of some typical patches it looks like, each at three scales.
+
+*Histogram of gradients* at scale ``k``.  The derivatives ``dx`` and ``dy`` are the image convolved
+with ``[-1 0 1]`` and its transpose, every value enlarged to a square of ``1 + 2k`` pixels a side.
+A pixel has the angle of ``arctan(dy / dx)`` in one of eight bins and the length ``r``.  The
+histogram is over ``7 x 7`` pixels around, ``2^k`` apart, pixel ``i`` with weight ``r_i / sqrt(eps^2
++ sum_j r_j^2)``, where ``eps`` keeps flat regions from counting much.
+
+*Indicators of patches* at a stride ``s``.  The image is smoothed (unless ``s = 1``) and ``5 x 5``
+pixels around, ``s`` apart, are compared with centres that k-means has found in random patches; the
+nearest centre has a one.
+
+Beyond its border an image goes on as it ends.
+
+References
+----------
+J. Domke, "Tractable learning and inference in high-treewidth graphical models", doctoral thesis,
+University of Maryland, 2009, table 6.2; N. Dalal and B. Triggs, "Histograms of oriented gradients
+for human detection", Computer Vision and Pattern Recognition, 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from fieldfit.errors import InvalidInputError
+from fieldfit.features._image_channels import FloatArray
+
+__all__ = ["N_ANGLES", "PATCH", "PatchCodebook", "gradient_histograms", "patches"]
+
+N_ANGLES = 8
+#: Pixels a side of the neighbourhood of a histogram, and of a patch.
+NEIGHBOURHOOD, PATCH = 7, 5
+#: Of the weights of gradients, for values in [0, 1].
+EPSILON = 0.01
+#: Width of the smoothing before patches, in strides.
+SMOOTHING = 0.5
+
+
+def gradient_histograms(image: FloatArray, scale: int) -> FloatArray:
+    """Histograms ``(height, width, 8)`` of the gradients of the brightness."""
+    from scipy.ndimage import uniform_filter
+
+    side = 1 + 2 * scale
+    squares = uniform_filter(image.mean(axis=2), side, mode="nearest") * side**2
+    right, down = _difference(squares, side, 1), _difference(squares, side, 0)
+    size = np.hypot(right, down)
+    # the arctangent of a ratio knows no sign: opposite directions are one
+    angles = np.floor(np.arctan2(down, right) / np.pi * N_ANGLES).astype(np.int64) % N_ANGLES
+    by_angle = np.zeros((*size.shape, N_ANGLES))
+    np.put_along_axis(by_angle, angles[:, :, None], size[:, :, None], axis=2)
+    gathered = _neighbourhood_sums(np.dstack([by_angle, size**2]), 2**scale)
+    return np.asarray(gathered[:, :, :-1] / np.sqrt(EPSILON**2 + gathered[:, :, -1:]))
+
+
+def patches(image: FloatArray, stride: int) -> FloatArray:
+    """The patch around every pixel ``(height, width, 5 * 5 * channels)``."""
+    from scipy.ndimage import gaussian_filter
+
+    if stride > 1:
+        sigma = SMOOTHING * stride
+        image = gaussian_filter(image, (sigma, sigma, 0.0), mode="nearest")
+    reach = stride * (PATCH // 2)
+    height, width = image.shape[:2]
+    padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
+    starts = range(0, PATCH * stride, stride)
+    seen = [padded[r : r + height, c : c + width] for r in starts for c in starts]
+    return np.concatenate(seen, axis=2)
+
+
+class PatchCodebook(BaseEstimator):  # type: ignore[misc]
+    """Typical patches of some pictures, found by k-means.
+
+    Parameters
+    ----------
+    n_clusters
+        Number of typical patches.
+    stride
+        Distance between the pixels of a patch.
+    n_patches
+        Patches that k-means sees, chosen at random from all pictures.
+    random_state
+        Seed of the choice and of k-means.
+
+    Attributes
+    ----------
+    centres_
+        ``(n_clusters, 5 * 5 * channels)``.
+    """
+
+    centres_: FloatArray
+
+    def __init__(
+        self,
+        n_clusters: int = 50,
+        *,
+        stride: int = 1,
+        n_patches: int = 20_000,
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.stride = stride
+        self.n_patches = n_patches
+        self.random_state = random_state
+
+    def fit(self, images: Sequence[FloatArray], y: Any = None) -> PatchCodebook:
+        """Find the centres; ``y`` is ignored."""
+        from sklearn.cluster import MiniBatchKMeans
+
+        for name in ("n_clusters", "stride", "n_patches"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, np.integer)) and value >= 1):
+                raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")
+        rng = np.random.default_rng(self.random_state)
+        counts = np.array([image.shape[0] * image.shape[1] for image in images])
+        if counts.sum() < self.n_clusters:
+            raise InvalidInputError(
+                f"images must have at least n_clusters = {self.n_clusters} pixels, "
+                f"got {counts.sum()}"
+            )
+        # pixels of all pictures in one row; those of each picture are taken in one go
+        n_patches = min(self.n_patches, int(counts.sum()))
+        chosen = np.sort(rng.choice(int(counts.sum()), n_patches, replace=False))
+        cuts = np.searchsorted(chosen, np.cumsum(counts))
+        firsts = np.cumsum(counts) - counts
+        sample = [
+            patches(image, self.stride).reshape(counts[index], -1)[own - firsts[index]]
+            for index, (image, own) in enumerate(
+                zip(images, np.split(chosen, cuts[:-1]), strict=True)
+            )
+            if len(own)
+        ]
+        means = MiniBatchKMeans(
+            self.n_clusters, n_init=3, batch_size=2048, random_state=self.random_state
+        )
+        self.centres_ = means.fit(np.concatenate(sample)).cluster_centers_
+        return self
+
+    def nearest(self, image: FloatArray) -> NDArray[np.intp]:
+        """The centre that is nearest to the patch around each pixel, ``(height, width)``."""
+        if not hasattr(self, "centres_"):
+            raise NotFittedError("this PatchCodebook must be fitted first; call fit")
+        around = patches(image, self.stride)
+        # |p - c|^2 less |p|^2, which is the same for all centres
+        scores = around @ self.centres_.T
+        scores -= 0.5 * (self.centres_**2).sum(axis=1)
+        return np.asarray(scores.argmax(axis=2))
+
+    def transform(self, images: Sequence[FloatArray]) -> list[FloatArray]:
+        """Indicators ``(height, width, n_clusters)`` of each picture."""
+        identity = np.eye(self.n_clusters)
+        return [identity[self.nearest(image)] for image in images]
+
+
+def _difference(values: FloatArray, step: int, axis: int) -> FloatArray:
+    """What is ``step`` further along an axis less what is ``step`` before."""
+    widths = [(0, 0), (0, 0)]
+    widths[axis] = (step, step)
+    padded = np.pad(values, widths, mode="edge")
+    size = values.shape[axis]
+    after = np.take(padded, np.arange(2 * step, 2 * step + size), axis=axis)
+    return np.asarray(after - np.take(padded, np.arange(size), axis=axis))
+
+
+def _neighbourhood_sums(values: FloatArray, stride: int) -> FloatArray:
+    """Sums over ``7 x 7`` pixels around every pixel, ``stride`` apart: rows, then columns."""
+    reach = stride * (NEIGHBOURHOOD // 2)
+    for axis in (0, 1):
+        widths = [(0, 0)] * values.ndim
+        widths[axis] = (reach, reach)
+        padded = np.pad(values, widths, mode="edge")
+        size = values.shape[axis]
+        values = np.sum(
+            [
+                np.take(padded, np.arange(start, start + size), axis=axis)
+                for start in range(0, NEIGHBOURHOOD * stride, stride)
+            ],
+            axis=0,
+        )
+    return values
