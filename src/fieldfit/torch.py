@@ -141,7 +141,7 @@ class MarginalLoss(_Field):
     >>> unary = torch.zeros(1, 2, 2, 2, requires_grad=True)
     >>> value = loss(unary, torch.zeros(2, 2), torch.zeros(1, 2, 2, dtype=torch.int64))
     >>> value.backward()
-    >>> round(float(value), 4), unary.grad[0, 0, 0].tolist()
+    >>> round(value.item(), 4), unary.grad[0, 0, 0].tolist()
     (2.7726, [-0.5, 0.5])
     """
 
