@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
+from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
 from fieldfit.adjoint.implicit import implicit_gradient
 from fieldfit.adjoint.losses import MarginalLoss
@@ -40,14 +39,8 @@ class Case:
     """One batch with random potentials and labels, and its beliefs."""
 
     def __init__(self, batch: ff.Batch) -> None:
-        rng = np.random.default_rng(0)
         self.batch, graph = batch, batch.graph
-        self.potentials = ff.Potentials.from_flat(
-            graph,
-            rng.normal(size=int(graph.unary_offsets[-1])),
-            rng.normal(size=int(graph.table_offsets[-1])),
-        )
-        self.labels = rng.integers(0, graph.cardinalities).astype(np.int32)
+        self.potentials, self.labels = random_problem(graph)
         self.inference = ff.SumProduct(ff.Convex(), tol=1e-8)
         self.beliefs = self.inference.run_batch(batch, self.potentials).beliefs
         self.weights = EntropyWeights.of(ff.Convex(), graph)

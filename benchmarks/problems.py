@@ -107,3 +107,14 @@ def problem(name: str) -> Problem:
         "reg3": random_regular,
         "strong50": lambda: ising_grid("strong50", 50, 50, -3.0, 3.0, seed=6),
     }[name]()
+
+
+def random_problem(graph: ff.FactorGraph) -> tuple[ff.Potentials, NDArray[np.int32]]:
+    """Standard normal potentials and labels drawn at random, seed 0."""
+    rng = np.random.default_rng(0)
+    potentials = ff.Potentials.from_flat(
+        graph,
+        rng.normal(size=int(graph.unary_offsets[-1])),
+        rng.normal(size=int(graph.table_offsets[-1])),
+    )
+    return potentials, rng.integers(0, graph.cardinalities).astype(np.int32)

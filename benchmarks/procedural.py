@@ -17,6 +17,7 @@ import numpy as np
 
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
+from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
 from fieldfit.adjoint.unrolled import UnrolledSumProduct
 from fieldfit.inference._message_model import build_model, initial_state
@@ -42,14 +43,8 @@ class Case:
     """One batch with random potentials and labels."""
 
     def __init__(self, batch: ff.Batch) -> None:
-        rng = np.random.default_rng(0)
-        self.batch, graph = batch, batch.graph
-        self.potentials = ff.Potentials.from_flat(
-            graph,
-            rng.normal(size=int(graph.unary_offsets[-1])),
-            rng.normal(size=int(graph.table_offsets[-1])),
-        )
-        self.labels = rng.integers(0, graph.cardinalities).astype(np.int32)
+        self.batch = batch
+        self.potentials, self.labels = random_problem(batch.graph)
 
     def forward(self) -> Callable[[], object]:
         """The forward pass of `SumProduct`: from potentials to all beliefs and the value."""

@@ -132,7 +132,7 @@ def test_bounds_hold_where_messages_are_wrong():
     def bounds(kind):
         statistics = np.sum([one.statistics for one in examples], axis=0)
         blocks = [kind(one, 0.5) for one in examples]
-        method = SoftPoints(objective, DualModel(blocks, statistics, 5, 1, True), l2)
+        method = SoftPoints(objective, DualModel(blocks, statistics, 5, 1, blocks), l2)
         for _ in range(10):
             method.step()
         return method.lower, method.upper

@@ -91,6 +91,16 @@ class MarginalLoss:
         if not (np.isfinite(self.sharpness) and self.sharpness > 0.0):
             raise InvalidInputError(f"sharpness must be finite and above 0, got {self.sharpness!r}")
 
+    @classmethod
+    def to_learn_with(cls, given: str | MarginalLoss) -> MarginalLoss:
+        """The loss of a name, or a loss itself, if it has a derivative."""
+        loss = given if isinstance(given, MarginalLoss) else cls(given)
+        if not loss.is_smooth:
+            raise InvalidInputError(
+                f"loss must be one of {SMOOTH_LOSSES} to be learned with, got {given!r}"
+            )
+        return loss
+
     @property
     def is_smooth(self) -> bool:
         """True if there is a derivative."""

@@ -125,8 +125,8 @@ class MatchingProblem(Problem):
         heavy = [example for example in self.examples if example.weight > 0.0]
         blocks = [MatchingBlock(example, self.rho, tol) for example in heavy]
         statistics = np.sum([example.statistics for example in self.examples], axis=0)
-        has_curvature = all(has_newton(example.polytope) for example in heavy)
-        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, has_curvature)
+        curved = blocks if all(has_newton(example.polytope) for example in heavy) else []
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, curved)
 
     def assess(self, weights: FloatArray) -> Assessment:
         return total(

@@ -16,23 +16,18 @@ variables and factors without normalisation; the duals are equal at the optimum.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Convex, Entropy
-from fieldfit.core.entropy_weights import EntropyWeights
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials, require_graph
 from fieldfit.core.result import InferenceResult
-from fieldfit.errors import InvalidInputError
 from fieldfit.inference._convex_problem import (
     ConvexProblem,
-    Multipliers,
-    positive_weights,
     start_messages,
 )
+from fieldfit.inference._convex_solver import ConvexSolver, Solution
 from fieldfit.inference._message_run import Progress
 from fieldfit.inference._node_system import IndefiniteError, NodeSystem
 
@@ -61,7 +56,7 @@ SMALLEST = 1e-30
 
 
 @dataclass(frozen=True)
-class ConvexDual:
+class ConvexDual(ConvexSolver):
     """Newton's method on the dual of a concave problem.
 
     Parameters
@@ -88,74 +83,28 @@ class ConvexDual:
     tol: float = 1e-8
     max_iter: int = 500
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(
-                f"entropy must be an object such as Convex(), got {self.entropy!r}"
-            )
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        if self.max_iter < 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+    _work: ClassVar[str] = "step"
+    _measure: ClassVar[str] = "largest disagreement of beliefs"
 
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-        weights: EntropyWeights | None = None,
-    ) -> InferenceResult:
-        """Beliefs and maximum of one graph; ``weights`` take the place of the entropy."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress, weights)
-
-    def run_batch(
-        self,
-        batch: Batch,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-        weights: EntropyWeights | None = None,
-    ) -> InferenceResult:
-        """Beliefs, and one maximum for each example."""
-        require_graph(batch.graph, potentials)
-        chosen = positive_weights(batch, self.entropy, weights)
-        problem = ConvexProblem.of(batch, potentials, chosen, observed)
+    def _solve(
+        self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
+    ) -> Solution:
         descent = _Descent(problem, start_messages(problem, init))
         while descent.active(self.tol).any() and descent.n_iter < self.max_iter:
             descent.step(self.tol)
             if progress is not None:
                 progress(descent.n_iter, float(descent.gaps.max(initial=0.0)))
-        return self._result(problem, descent, chosen, weights is None)
-
-    def _result(
-        self, problem: ConvexProblem, descent: _Descent, weights: EntropyWeights, of_entropy: bool
-    ) -> InferenceResult:
-        point, no_heat = descent.point, np.zeros(problem.batch.n_examples)
+        point = descent.point
         if descent.heat.any():
-            point = problem.dual(point.messages, no_heat)
+            point = problem.dual(point.messages, np.zeros(problem.batch.n_examples))
         gaps = problem.gaps(point.lack)
-        settled = gaps <= self.tol
-        residual = float(gaps.max(initial=0.0))
-        bound = weights.bound()
-        if of_entropy:
-            proved = self.entropy.counting_numbers(problem.graph).bound
-            # the dual never lies below the maximum, but only the maximum itself may be exact
-            bound = proved if settled.all() else ("upper" if proved else None)
-        return InferenceResult(
+        return Solution(
             beliefs=problem.beliefs(point.unary, point.factors),
-            log_partition=float(point.values.sum()),
-            bound=bound,
-            converged=bool(settled.all()),
+            messages=point.messages,
+            values=point.values,
+            settled=gaps <= self.tol,
+            residual=float(gaps.max(initial=0.0)),
             n_iter=descent.n_iter,
-            residual=residual,
-            status=_status(settled, residual, descent.n_iter, self.tol),
-            method=f"ConvexDual({self.entropy.name if of_entropy else 'weights'})",
-            log_partitions=point.values,
-            converged_examples=settled,
-            state=Multipliers(point.messages),
         )
 
 
@@ -244,14 +193,3 @@ class _Descent:
         messages = np.zeros(len(point.messages))
         system.correct(point.lack, np.zeros(len(point.unary)), np.zeros(len(point.unary)), messages)
         return messages
-
-
-def _status(settled: BoolArray, residual: float, n_iter: int, tol: float) -> str:
-    work = f"{n_iter} step{'s' if n_iter != 1 else ''}"
-    if settled.all():
-        return f"converged: beliefs agree to {residual:.2g} after {work}"
-    where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
-    return (
-        f"not converged{where}: beliefs agree only to {residual:.2g} after {work} (tol {tol:.2g}); "
-        f"more steps, or larger weights, may help"
-    )

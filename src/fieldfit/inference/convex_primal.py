@@ -33,19 +33,17 @@ Reference: Domke, thesis (2009), section 4.4, algorithms 1 and 2.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Convex, Entropy
-from fieldfit.core.entropy_weights import EntropyWeights
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials, require_graph
 from fieldfit.core.result import InferenceResult
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference._convex_blocks import Region, make_regions
-from fieldfit.inference._convex_problem import ConvexProblem, Multipliers, positive_weights
+from fieldfit.inference._convex_problem import ConvexProblem
+from fieldfit.inference._convex_solver import ConvexSolver, Solution
 from fieldfit.inference._message_run import Progress
 from fieldfit.inference._node_system import IndefiniteError
 from fieldfit.inference._quadratic_bound import (
@@ -72,7 +70,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class ConvexPrimal:
+class ConvexPrimal(ConvexSolver):
     """Successive quadratic bounds of a concave problem.
 
     Parameters
@@ -107,45 +105,21 @@ class ConvexPrimal:
     tol: float = 1e-8
     max_iter: int = 500
 
+    _work: ClassVar[str] = "iteration"
+    _measure: ClassVar[str] = "largest change of a belief"
+
     def __post_init__(self) -> None:
-        if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(
-                f"entropy must be an object such as Convex(), got {self.entropy!r}"
-            )
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        for name, least in (("max_iter", 1), ("block_size", 1), ("overlap", 0)):
+        super().__post_init__()
+        for name, least in (("block_size", 1), ("overlap", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InvalidInputError(f"{name} must be at least {least}, got {value}")
 
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-        weights: EntropyWeights | None = None,
-    ) -> InferenceResult:
-        """Beliefs and maximum of one graph; ``weights`` take the place of the entropy."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress, weights)
-
-    def run_batch(
-        self,
-        batch: Batch,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-        weights: EntropyWeights | None = None,
-    ) -> InferenceResult:
-        """Beliefs, and one maximum for each example."""
-        require_graph(batch.graph, potentials)
-        chosen = positive_weights(batch, self.entropy, weights)
-        problem = ConvexProblem.of(batch, potentials, chosen, observed)
+    def _solve(
+        self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
+    ) -> Solution:
         regions = None
-        if self.block_size is not None and self.block_size < batch.graph.n_variables:
+        if self.block_size is not None and self.block_size < problem.graph.n_variables:
             regions = make_regions(problem, self.block_size, self.overlap)
         ascent = _Ascent(problem, regions, init)
         while ascent.active(self.tol).any() and ascent.n_iter < self.max_iter:
@@ -154,30 +128,13 @@ class ConvexPrimal:
                 progress(ascent.n_iter, float(ascent.changes.max(initial=0.0)))
             if ascent.has_failed:
                 break
-        return self._result(problem, ascent, chosen, weights is None)
-
-    def _result(
-        self, problem: ConvexProblem, ascent: _Ascent, weights: EntropyWeights, of_entropy: bool
-    ) -> InferenceResult:
-        values = problem.dual(ascent.messages, np.zeros(problem.batch.n_examples)).values
-        settled = ~ascent.active(self.tol)
-        residual = float(ascent.changes.max(initial=0.0))
-        bound = weights.bound()
-        if of_entropy:
-            proved = self.entropy.counting_numbers(problem.graph).bound
-            bound = proved if settled.all() else ("upper" if proved else None)
-        return InferenceResult(
+        return Solution(
             beliefs=problem.beliefs(*ascent.normalised()),
-            log_partition=float(values.sum()),
-            bound=bound,
-            converged=bool(settled.all()),
+            messages=ascent.messages,
+            values=problem.dual(ascent.messages, np.zeros(problem.batch.n_examples)).values,
+            settled=~ascent.active(self.tol),
+            residual=float(ascent.changes.max(initial=0.0)),
             n_iter=ascent.n_iter,
-            residual=residual,
-            status=_status(settled, residual, ascent.n_iter, self.tol),
-            method=f"ConvexPrimal({self.entropy.name if of_entropy else 'weights'})",
-            log_partitions=values,
-            converged_examples=settled,
-            state=Multipliers(ascent.messages),
         )
 
 
@@ -286,14 +243,3 @@ class _Ascent:
             total = np.add.reduceat(values, offsets[:-1]) if len(offsets) > 1 else np.zeros(0)
             parts.append(values / np.repeat(total, np.diff(offsets)))
         return parts[0], parts[1]
-
-
-def _status(settled: BoolArray, residual: float, n_iter: int, tol: float) -> str:
-    work = f"{n_iter} iteration{'s' if n_iter != 1 else ''}"
-    if settled.all():
-        return f"converged: largest change of a belief {residual:.2g} after {work}"
-    where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
-    return (
-        f"not converged{where}: largest change of a belief {residual:.2g} after {work} "
-        f"(tol {tol:.2g}); more iterations may help"
-    )

@@ -61,6 +61,7 @@ class SoftPoints(Method):
 
     def __init__(self, objective: MLEStruct, model: DualModel, l2: FloatArray) -> None:
         self.objective, self.model, self.l2 = objective, model, l2
+        self.blocks = model.curved
         self.upper, self.lower = np.inf, -np.inf
         self._weights = np.zeros(len(l2))
         self._now: _Trial | None = None
@@ -102,7 +103,7 @@ class SoftPoints(Method):
         """The next weights, and beliefs there."""
         gradient = self.l2 * now.weights - (self.model.statistics - now.features)
         curvatures = over_parts(
-            lambda k: self.model.blocks[k].curvature(now.beliefs[k]),
+            lambda k: self.blocks[k].curvature(now.beliefs[k]),
             len(now.beliefs),
             self.model.n_jobs,
         )
@@ -116,7 +117,7 @@ class SoftPoints(Method):
         promised = -float(gradient @ step)
         reach = max(
             float(np.ptp(block.potentials(step)) / np.abs(block.coefficients).max())
-            for block in self.model.blocks  # coefficients have the weight of an example, too
+            for block in self.blocks  # coefficients have the weight of an example, too
         )
         length = min(1.0, REACH / reach) if reach > 0.0 else 1.0
         slack = 0.1 * self._aim()  # messages are not exact
@@ -130,15 +131,13 @@ class SoftPoints(Method):
 
     def _try(self, weights: FloatArray) -> _Trial | None:
         """Beliefs of all blocks at some weights, unless messages run away."""
-        found = over_parts(
-            lambda k: self._beliefs(k, weights), len(self.model.blocks), self.model.n_jobs
-        )
+        found = over_parts(lambda k: self._beliefs(k, weights), len(self.blocks), self.model.n_jobs)
         beliefs = [one for one in found if one is not None]
         if len(beliefs) < len(found):
             return None
         features = np.zeros(len(weights))
         total = 0.0
-        for block, soft in zip(self.model.blocks, beliefs, strict=True):
+        for block, soft in zip(self.blocks, beliefs, strict=True):
             features += block.features(soft)
             total += float(entropy(block.coefficients, soft))
         # messages that stop too early would make bad weights look good: see `left` above
@@ -158,7 +157,7 @@ class SoftPoints(Method):
         )
 
     def _beliefs(self, number: int, weights: FloatArray) -> FloatArray | None:
-        block = self.model.blocks[number]
+        block = self.blocks[number]
         return block.marginals(block.potentials(weights))
 
     # -- bounds ---------------------------------------------------------------------------
@@ -169,7 +168,7 @@ class SoftPoints(Method):
 
     def _left(self, number: int, weights: FloatArray, soft: FloatArray) -> float:
         """How far messages are from the largest ``<th, x> + H(x)`` of a block, at most."""
-        block = self.model.blocks[number]
+        block = self.blocks[number]
         slopes = block.potentials(weights)
         add_slopes(block.coefficients, soft, slopes)
         return max(block.find(slopes).upper_bound - float(slopes @ soft), 0.0)
@@ -190,5 +189,5 @@ class SoftPoints(Method):
     def forget(self) -> None:
         """Beliefs are computed afresh, as they are by a run that resumes."""
         self._now = None
-        for block in self.model.blocks:
+        for block in self.blocks:
             block.forget()

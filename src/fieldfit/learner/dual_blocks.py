@@ -29,7 +29,7 @@ from fieldfit.oracle._relaxation import (
     uniform_point,
 )
 
-__all__ = ["DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
+__all__ = ["CurvedBlock", "DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,27 +80,28 @@ class DualBlock(Protocol):
         """
         ...
 
-    def curvature(self, x: FloatArray) -> FloatArray:
-        """``Phi^T C Phi`` with the covariance of the surrogate whose marginals are ``x``."""
-        ...
-
     def forget(self) -> None:
         """Let messages start afresh."""
         ...
 
 
+class CurvedBlock(DualBlock, Protocol):
+    """A block whose marginals messages find, and that knows how these follow its potentials."""
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        """``Phi^T C Phi`` with the covariance of the surrogate whose marginals are ``x``."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class DualModel:
-    """All blocks, and the statistics of the labels.
-
-    ``has_curvature``: blocks have `DualBlock.curvature`, and messages find their marginals.
-    """
+    """All blocks, and the statistics of the labels; ``curved``: the blocks, if all of them are."""
 
     blocks: Sequence[DualBlock]
     statistics: FloatArray
     n_examples: int
     n_jobs: int = 1
-    has_curvature: bool = False
+    curved: Sequence[CurvedBlock] = ()
 
 
 class GraphBlock:
@@ -176,9 +177,6 @@ class GraphBlock:
         if not found.converged:
             return None
         return np.concatenate([found.beliefs.unary_values, found.beliefs.factor_values])
-
-    def curvature(self, x: FloatArray) -> FloatArray:
-        raise NotImplementedError("curvatures of factor graphs are not used")
 
     def forget(self) -> None:
         self._last = None

@@ -89,7 +89,7 @@ class DualFrankWolfe(Learner):
         model = problem.dual_model(self.objective)
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method
-        if self.objective.points == "marginals" and model.has_curvature:
+        if self.objective.points == "marginals" and model.curved:
             method = SoftPoints(self.objective, model, l2)
         else:
             method = Passes(self.objective, model, l2, self.random_state)

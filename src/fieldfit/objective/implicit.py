@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 from numpy.typing import ArrayLike
 
 from fieldfit.adjoint.implicit import implicit_gradient
-from fieldfit.adjoint.losses import SMOOTH_LOSSES, MarginalLoss
+from fieldfit.adjoint.losses import MarginalLoss
 from fieldfit.adjoint.perturbation import perturbation_gradient
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy import Convex, Entropy
@@ -143,10 +143,7 @@ class ImplicitLoss(Objective):
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        if not self._loss().is_smooth:
-            raise InvalidInputError(
-                f"loss must be one of {SMOOTH_LOSSES} to be learned with, got {self.loss!r}"
-            )
+        MarginalLoss.to_learn_with(self.loss)
         if not isinstance(self.entropy, Entropy) or self.entropy.is_optimized:
             raise InvalidInputError(
                 "entropy must be an object with fixed counting numbers, such as Convex() or "
@@ -183,7 +180,9 @@ class ImplicitLoss(Objective):
         require_possible_where_seen(batch, potentials, labels)
         self._require_concave(batch.graph)
         result = self._messages().run_batch(batch, potentials, init=init)
-        values, derivative = self._loss().value_and_derivative(batch, result.beliefs, labels)
+        values, derivative = MarginalLoss.to_learn_with(self.loss).value_and_derivative(
+            batch, result.beliefs, labels
+        )
         converged = converged_examples(result, batch)
         if self.gradient == "solve":
             weights = EntropyWeights.of(self.entropy, batch.graph)
@@ -215,7 +214,9 @@ class ImplicitLoss(Objective):
         require_possible_where_seen(batch, own, labels)
         inference = WeightedInference(self.entropy, self.tol)
         result = inference.run_batch(batch, potentials, init=init)
-        values, derivative = self._loss().value_and_derivative(batch, result.beliefs, labels)
+        values, derivative = MarginalLoss.to_learn_with(self.loss).value_and_derivative(
+            batch, result.beliefs, labels
+        )
         weights = inference.weights(batch.graph, logs)
         found = implicit_gradient(result.beliefs, weights, derivative)
         by_logs = entropy_gradient(weights, logs, found.weights)
@@ -254,6 +255,3 @@ class ImplicitLoss(Objective):
             raise InvalidInputError(
                 f"entropy must be concave on the graph, got {self.entropy!r}: {counting.reason}"
             )
-
-    def _loss(self) -> MarginalLoss:
-        return self.loss if isinstance(self.loss, MarginalLoss) else MarginalLoss(self.loss)

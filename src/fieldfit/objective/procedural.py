@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fieldfit.adjoint.losses import SMOOTH_LOSSES, MarginalLoss
+from fieldfit.adjoint.losses import MarginalLoss
 from fieldfit.adjoint.unrolled import UnrolledSumProduct
 from fieldfit.adjoint.unrolled_mean_field import UnrolledMeanField
 from fieldfit.core.batch import Batch
@@ -78,10 +78,7 @@ class ProceduralLoss(Objective):
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        if not self._loss().is_smooth:
-            raise InvalidInputError(
-                f"loss must be one of {SMOOTH_LOSSES} to be learned with, got {self.loss!r}"
-            )
+        MarginalLoss.to_learn_with(self.loss)
         self.sweeps()  # checks the others
 
     @property
@@ -133,7 +130,7 @@ class ProceduralLoss(Objective):
             # the check costs as much as a sweep, and soft potentials rule nothing out
             if min(one.unary_values.min(initial=0), one.factor_values.min(initial=0)) == -np.inf:
                 require_possible_where_seen(batch, one, labels)
-        loss = self._loss()
+        loss = MarginalLoss.to_learn_with(self.loss)
         run = self.sweeps().record(batch, potentials)
         beliefs = run.beliefs(tables=loss.reads_factors)
         values, derivative = loss.value_and_derivative(batch, beliefs, labels)
@@ -164,6 +161,3 @@ class ProceduralLoss(Objective):
                     f"{name} must be {plain!r} with entropy={MEAN_FIELD!r}, "
                     f"got {getattr(self, name)!r}"
                 )
-
-    def _loss(self) -> MarginalLoss:
-        return self.loss if isinstance(self.loss, MarginalLoss) else MarginalLoss(self.loss)
