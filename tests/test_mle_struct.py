@@ -239,3 +239,12 @@ def test_bad_options():
     ):
         with pytest.raises(InvalidInputError, match=words):
             MLEStruct(**given)
+
+
+def test_later_passes_have_more_sweeps():
+    """With few sweeps for good, what messages lack keeps the gap open (over 200 passes here)."""
+    rng = np.random.default_rng(0)
+    Y = np.repeat(rng.integers(0, 2, size=(8, 6, 1)), 6, axis=2)
+    X = Y + 0.8 * rng.normal(size=Y.shape)
+    fitted = ff.GridCRF(MLEStruct(points="marginals", tol=1e-4), l2=1.0, max_iter=120).fit(X, Y)
+    assert fitted.converged_
