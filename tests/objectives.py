@@ -96,9 +96,10 @@ def _procedural(loss, entropy, schedule):
     return Entry(f"procedural {loss}", objective, ties=loss.startswith("s"))
 
 
-def _implicit(loss, entropy, gradient="solve"):
-    objective = ImplicitLoss(loss, entropy, gradient, tol=1e-13, max_iter=20_000)
+def _implicit(loss, entropy, gradient="solve", solver="messages", tol=1e-13):
+    objective = ImplicitLoss(loss, entropy, gradient, solver=solver, tol=tol, max_iter=20_000)
     name = f"implicit {loss}" + ", by perturbation" * (gradient == "perturbation")
+    name += ", in the primal" * (solver == "primal")
     return Entry(name, objective, ties=loss.startswith("s"))
 
 
@@ -135,6 +136,7 @@ OBJECTIVES = (
     _implicit("suclass", ff.Convex(1.0, 1.0)),
     _implicit("scclass", ff.TreeReweighted()),
     _implicit("uquad", ff.Convex(), "perturbation"),
+    _implicit("ucl", ff.Convex(0.01, 1.0), solver="primal", tol=1e-11),
     _procedural("ucl", ff.Bethe(), "sequential"),
     _procedural("ccl", ff.TreeReweighted(), "flooding"),
     _procedural("uquad", ff.Convex(), "tree"),

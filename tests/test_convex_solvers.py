@@ -209,6 +209,27 @@ def test_a_start_near_the_solution_saves_steps(solver):
     assert warm.log_partition == pytest.approx(fresh.log_partition, abs=1e-8)
 
 
+def test_beliefs_that_go_to_zero_do_not_slow_the_others():
+    # weights of 0.04 against scores of 8: many configurations have beliefs of 1e-30 and less
+    graph = ff.FactorGraph.grid(28, 28, 2)
+    rng = np.random.default_rng(0)
+    scores, table = rng.normal(size=(graph.n_variables, 2)), 8.0 * np.eye(2)
+    tables = np.array([[0.21, 1.6], [0.04, 1.6]])
+
+    def problem(stretch):
+        potentials = ff.Potentials(graph, list(4.0 * stretch * scores), stretch * table)
+        return potentials, EntropyWeights(graph, 0.01, tables / stretch)
+
+    solver = ConvexPrimal(tol=1e-6)
+    potentials, weights = problem(1.0)
+    cold = solver.run(graph, potentials, weights=weights)
+    potentials, weights = problem(1.01)
+    warm = solver.run(graph, potentials, weights=weights, init=cold)
+    assert warm.converged
+    # 12 if moves stay cautious for the sake of the smallest belief
+    assert warm.n_iter <= 7
+
+
 @by_solver
 def test_too_few_steps_are_said(solver):
     from dataclasses import replace

@@ -264,6 +264,36 @@ def test_bethe_is_refused_on_graphs_with_cycles():
         )
 
 
+@by_loss
+def test_messages_and_primal_agree(loss):
+    graph = ff.FactorGraph.grid(5, 5, 3)
+    rng = np.random.default_rng(3)
+    potentials, labels = random_tables(rng, graph), rng.integers(-1, 3, 25)
+    entropy = ff.Convex(0.1, 1.0)
+    by_messages, in_primal = (
+        ImplicitLoss(loss, entropy, solver=solver, tol=1e-11, max_iter=20_000)
+        for solver in ("messages", "primal")
+    )
+    value, gradient = by_messages.value_and_grad(graph, potentials, labels)
+    other_value, other = in_primal.value_and_grad(graph, potentials, labels)
+    assert other_value == pytest.approx(value, abs=1e-8)
+    np.testing.assert_allclose(flat(other), flat(gradient), atol=1e-8)
+    predictions = [
+        objective.prediction(graph).run(graph, potentials) for objective in (by_messages, in_primal)
+    ]
+    assert predictions[1].method.startswith("ConvexPrimal")
+    np.testing.assert_allclose(
+        predictions[1].beliefs.unary_values, predictions[0].beliefs.unary_values, atol=1e-8
+    )
+
+
+def test_primal_needs_positive_weights():
+    graph = ff.FactorGraph.grid(2, 2, 2)
+    objective = ImplicitLoss(entropy=ff.TreeReweighted(), solver="primal")
+    with pytest.raises(InvalidInputError, match="positive weights"):
+        objective.value_and_grad(graph, ff.Potentials(graph), [0, 0, 1, 1])
+
+
 def test_bethe_is_exact_on_trees():
     graph = ff.FactorGraph.chain(4, 3)
     rng = np.random.default_rng(0)
@@ -285,6 +315,8 @@ def test_bethe_is_exact_on_trees():
         ({"entropy": "convex"}, "entropy must be an object"),
         ({"entropy": ff.TreeReweighted("optimized")}, "entropy must be an object"),
         ({"gradient": "backward"}, "gradient must be one of"),
+        ({"solver": "dual"}, "solver must be one of"),
+        ({"solver": "primal", "gradient": "perturbation"}, "solver must be 'messages'"),
         ({"tol": 0.0}, "tol must be positive"),
     ],
 )

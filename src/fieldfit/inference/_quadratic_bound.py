@@ -15,10 +15,12 @@ BoolArray = NDArray[np.bool_]
 
 #: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
 #: which is used after a move of which Newton's would have taken away at most this share of any
-#: belief.
+#: belief above the least that counts (those below fall towards zero in many small steps, and moves
+#: with the bound's curvature, which halve the error, would go on as long).
 BOUND = 2.0
 NEWTON = 1.0
 CALM = 0.75
+NOTABLE = 1e-6
 #: Rounds of repeated solves in a step.
 ROUNDS = 2
 #: Least belief of a possible configuration, and the share to which one may fall in an iteration.
@@ -42,7 +44,7 @@ def move(
     """
     possible = possible_entries(problem)
     new, messages = _quadratic(problem, old, heat, curvature, possible, free)
-    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > 0.0)
+    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > NOTABLE)
     calm = curvature * largest_by_example(problem, np.maximum(loss, 0.0)) <= CALM
     dual = problem.dual(messages, heat)
     made = np.concatenate([dual.unary, dual.factors])

@@ -2,7 +2,7 @@
 
     value = L(b*(th), y),    b*(th) = argmax <th, b> + H(b)  over locally consistent beliefs
 
-The beliefs are found by message passing to convergence, and the gradient by the implicit function
+The beliefs are found by message passing or in the primal, and the gradient by the implicit function
 theorem (`adjoint.implicit`, one sparse linear system) or by two more inferences
 (`adjoint.perturbation`).  The loss ``L`` looks only at beliefs of what is labelled, so missing
 labels need no inference of their own.
@@ -47,6 +47,7 @@ from fieldfit.objective.likelihood import converged_examples, light_start
 __all__ = ["ImplicitLoss"]
 
 GRADIENTS = ("solve", "perturbation")
+SOLVERS = ("messages", "primal")
 
 #: Tolerance of the two inferences of a perturbation, whose error is divided by the step.
 PERTURBED_TOL = 1e-13
@@ -116,8 +117,14 @@ class ImplicitLoss(Objective):
         all variables and one for each block of factors, ``"configuration"`` (or ``True``) one for
         each configuration, and ``"features"`` one for each configuration and feature.  Their
         logarithms are further weights of the model, under the same penalty.
+    solver
+        How beliefs are found: by ``"messages"`` (`SumProduct`) or in the ``"primal"``
+        (`ConvexPrimal`, which needs positive weights).  A sweep of messages costs much less than an
+        iteration in the primal, but where variables have little entropy of their own and couplings
+        are strong, messages need thousands of sweeps and the primal four to eight iterations.  A
+        fitted entropy always takes the primal.
     tol, max_iter, n_jobs
-        As in `SumProduct`.  The value is not stationary in the messages, unlike a likelihood, so
+        As in `SumProduct`; ``max_iter`` counts sweeps of messages.  The value is not stationary in the messages, unlike a likelihood, so
         the tolerance is tighter than usual in learning.
 
     Notes
@@ -138,6 +145,7 @@ class ImplicitLoss(Objective):
     entropy: Entropy = field(default_factory=Convex)
     gradient: Literal["solve", "perturbation"] = "solve"
     fit_entropy: bool | EntropyTies = False
+    solver: Literal["messages", "primal"] = "messages"
     tol: float = 1e-8
     max_iter: int = 5000
     n_jobs: int | None = None
@@ -151,6 +159,12 @@ class ImplicitLoss(Objective):
             )
         if self.gradient not in GRADIENTS:
             raise InvalidInputError(f"gradient must be one of {GRADIENTS}, got {self.gradient!r}")
+        if self.solver not in SOLVERS:
+            raise InvalidInputError(f"solver must be one of {SOLVERS}, got {self.solver!r}")
+        if self.gradient == "perturbation" and self.solver != "messages":
+            raise InvalidInputError(
+                f"solver must be 'messages' for gradient='perturbation', got {self.solver!r}"
+            )
         self._check_fit_entropy()
         self._messages()  # checks the others
 
@@ -170,16 +184,21 @@ class ImplicitLoss(Objective):
             entropy=self.entropy, tol=self.tol, max_iter=self.max_iter, n_jobs=self.n_jobs
         )
 
+    def _solver(self) -> SumProduct | ConvexPrimal:
+        if self.solver == "messages":
+            return self._messages()
+        return ConvexPrimal(entropy=self.entropy, tol=self.tol)
+
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and gradient under the entropy as it is given.
 
-        Messages start from those of the last evaluation.
+        Messages, or beliefs in the primal, start from those of the last evaluation.
         """
         require_possible_where_seen(batch, potentials, labels)
         self._require_concave(batch.graph)
-        result = self._messages().run_batch(batch, potentials, init=init)
+        result = self._solver().run_batch(batch, potentials, init=init)
         values, derivative = MarginalLoss.to_learn_with(self.loss).value_and_derivative(
             batch, result.beliefs, labels
         )
@@ -198,7 +217,8 @@ class ImplicitLoss(Objective):
                 lambda moved: tight.run_batch(batch, moved, init=result),
             )
             converged = converged & settled
-        return Evaluation(values, gradient, converged, light_start(result))
+        start = light_start(result) if self.solver == "messages" else result
+        return Evaluation(values, gradient, converged, start)
 
     def evaluate_sets(
         self,
@@ -228,11 +248,11 @@ class ImplicitLoss(Objective):
             set_gradients=(found.potentials, by_logs),
         )
 
-    def prediction(self, graph: FactorGraph) -> SumProduct | WeightedInference:
+    def prediction(self, graph: FactorGraph) -> SumProduct | ConvexPrimal | WeightedInference:
         """The same inference."""
         if self.n_weight_sets > 1:
             return WeightedInference(self.entropy, self.tol)
-        return self._messages()
+        return self._solver()
 
     def _ties(self) -> EntropyTies | None:
         if isinstance(self.fit_entropy, str):

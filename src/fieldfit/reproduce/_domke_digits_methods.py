@@ -34,7 +34,7 @@ ENTROPY = Convex(unary=0.01, factor=1.0)
 #: Errors of pixels do not change with beliefs that are closer than this.
 BELIEF_TOL = 1e-5
 #: The value of an implicit loss, unlike a likelihood, is only as exact as the beliefs.
-IMPLICIT_TOL, IMPLICIT_SWEEPS = 1e-6, 1000
+IMPLICIT_TOL = 1e-6
 #: Beliefs of Bethe's entropy that have not settled by then circle.
 LOOPY = SumProduct(entropy=Bethe(), tol=BELIEF_TOL, max_iter=200)
 
@@ -78,7 +78,8 @@ def _methods() -> dict[str, Method]:
         "lbp": Method(likelihood, Likelihood(LOOPY)),
     }
     for loss in LOSSES:
-        objective = ImplicitLoss(loss, entropy=ENTROPY, tol=IMPLICIT_TOL, max_iter=IMPLICIT_SWEEPS)
+        # messages do not settle in a thousand sweeps under an entropy with so little of variables
+        objective = ImplicitLoss(loss, entropy=ENTROPY, solver="primal", tol=IMPLICIT_TOL)
         methods[loss] = Method(implicit, objective)
     entropy = ImplicitLoss("ucl", entropy=ENTROPY, fit_entropy=True, tol=IMPLICIT_TOL)
     methods["ucl+entropy"] = Method(implicit, entropy, start="ucl")
