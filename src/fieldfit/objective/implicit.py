@@ -124,8 +124,8 @@ class ImplicitLoss(Objective):
         are strong, messages need thousands of sweeps and the primal four to eight iterations.  A
         fitted entropy always takes the primal.
     tol, max_iter, n_jobs
-        As in `SumProduct`; ``max_iter`` counts sweeps of messages.  The value is not stationary in the messages, unlike a likelihood, so
-        the tolerance is tighter than usual in learning.
+        As in `SumProduct`; ``max_iter`` counts sweeps of messages.  The value is not stationary in
+        the messages, unlike a likelihood, so the tolerance is tighter than usual in learning.
 
     Notes
     -----
