@@ -68,6 +68,16 @@ def test_every_method_starts_from_one_before_it():
         seen.add(name)
 
 
+def test_which_methods_run_where():
+    design = Design()
+    assert design.methods_at(0.5, 0) == tuple(METHODS)
+    assert "ucl+entropy" not in design.methods_at(0.7, 0)
+    later = design.methods_at(0.5, design.n_side_repeats)
+    assert later == (
+        "pseudo", "convex", "lbp", "ucl", "ucl+entropy", "ucl-1", "ucl-2", "ucl-3", "ucl-4",
+    )  # fmt: skip
+
+
 def test_the_whole_experiment(tmp_path):
     data = write_digits(tmp_path)
     design = Design(
@@ -75,6 +85,7 @@ def test_the_whole_experiment(tmp_path):
         n_each=2,
         n_repeats=1,
         methods=("pseudo", "convex", "lbp", "ucl", "ucl+entropy", "ucl-1", "uquad-2"),
+        entropy_noises=(0.1, 0.7),
         ink_methods=("convex",),
         limits=Limits(max_iter=15),
     )

@@ -21,12 +21,23 @@ from fieldfit.objective.procedural import ProceduralLoss
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
 from fieldfit.reproduce._domke_digits_data import DigitSplit
 
-__all__ = ["CONVEX", "LOSSES", "METHODS", "Limits", "Method", "belief_scores", "fit_method"]
+__all__ = [
+    "CONVEX",
+    "LOSSES",
+    "METHODS",
+    "SIDE_METHODS",
+    "WITH_ENTROPY",
+    "Limits",
+    "Method",
+    "belief_scores",
+    "fit_method",
+]
 
 FloatArray = NDArray[np.float64]
 
 #: The method whose weights all others start from.
 CONVEX = "convex"
+WITH_ENTROPY = "ucl+entropy"
 LOSSES = ("ucl", "ccl", "uquad", "cquad")
 N_ITERATIONS = (1, 2, 3, 4)
 #: ``w(y_c) = 1, w(y_i) = .01`` of section 6.2.
@@ -82,7 +93,7 @@ def _methods() -> dict[str, Method]:
         objective = ImplicitLoss(loss, entropy=ENTROPY, solver="primal", tol=IMPLICIT_TOL)
         methods[loss] = Method(implicit, objective)
     entropy = ImplicitLoss("ucl", entropy=ENTROPY, fit_entropy=True, tol=IMPLICIT_TOL)
-    methods["ucl+entropy"] = Method(implicit, entropy, start="ucl")
+    methods[WITH_ENTROPY] = Method(implicit, entropy, start="ucl")
     for loss in LOSSES:
         for n_iterations in N_ITERATIONS:
             methods[f"{loss}-{n_iterations}"] = Method(procedure, procedural(loss, n_iterations))
@@ -90,6 +101,8 @@ def _methods() -> dict[str, Method]:
 
 
 METHODS: dict[str, Method] = _methods()
+#: Fits for losses that the thesis prints few figures of.
+SIDE_METHODS = tuple(name for name in METHODS if name.startswith(LOSSES[1:]))
 
 
 def fit_method(

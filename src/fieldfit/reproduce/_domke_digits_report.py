@@ -33,9 +33,10 @@ WHAT_WAS_DONE = """
 ## What was done
 
 MNIST in black and white, {n_each} pictures of each digit 1 to 9 to learn from and as many to test,
-{n_repeats} random choices of pictures. At every level of noise that share of the pixels is set to
-0 or 1 at random (so half of them keep their colour). The field is a grid of 28 x 28 pixels with a
-table of label and noisy pixel, a table for horizontal and one for vertical pairs.
+{n_repeats} random choices of pictures{side}.
+At every level of noise that share of the pixels is set to 0 or 1 at random (so half of them keep
+their colour). The field is a grid of 28 x 28 pixels with a table of label and noisy pixel, a table
+for horizontal and one for vertical pairs.
 
 All fits are by L-BFGS, at most {max_iter} iterations, with a penalty `l2 = {l2:g}` (the thesis has
 none; without one some weights run away, because the margin of every picture is empty). `convex` is
@@ -61,8 +62,13 @@ def report(
     cuts = "; ".join(
         f"with a cut at {ink} an empty picture has {share:.3f}" for ink, share in shares.items()
     )
+    has_side = design.n_side_repeats < design.n_repeats and set(design.side_methods) & set(
+        design.methods
+    )
+    side = f" (the first {design.n_side_repeats} of them for losses other than `ucl`)"
     parts = [
         WHAT_WAS_DONE.format(
+            side=side if has_side else "",
             n_each=design.n_each,
             n_repeats=design.n_repeats,
             max_iter=design.limits.max_iter,
@@ -114,6 +120,8 @@ def _cells(rows: Sequence[Row], *, families: bool) -> tuple[list[str], list[list
 
 def _cell(rows: Sequence[Row], method: str, noise: float) -> str:
     values = errors(rows, method, noise)
+    if not values:
+        return "-"
     text = f"{np.mean(values):.4f}"
     if len(values) > 1:
         text += f" ({np.std(values, ddof=1):.4f})"

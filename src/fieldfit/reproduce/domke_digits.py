@@ -29,6 +29,8 @@ from fieldfit.reproduce._domke_digits_figures import error_curves, pictures
 from fieldfit.reproduce._domke_digits_methods import (
     CONVEX,
     METHODS,
+    SIDE_METHODS,
+    WITH_ENTROPY,
     Limits,
     belief_scores,
     fit_method,
@@ -51,17 +53,29 @@ class Design:
     """Size of the experiment.
 
     ``n_each`` pictures of every digit to train and as many to test, ``n_repeats`` times with other
-    pictures.  ``other_inks`` are further cuts between paper and ink (see `INK`), which
-    ``ink_methods`` are run with on the first choice of pictures.
+    pictures; ``side_methods`` only the first ``n_side_repeats`` times.  Entropies are fitted at
+    ``entropy_noises``, by default at the level of section 6.3.  ``other_inks`` are further cuts
+    between paper and ink (see `INK`), which ``ink_methods`` are run with on the first choice of
+    pictures.
     """
 
     noises: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
     n_each: int = 10
     n_repeats: int = 5
     methods: tuple[str, ...] = tuple(METHODS)
+    side_methods: tuple[str, ...] = SIDE_METHODS
+    n_side_repeats: int = 2
+    entropy_noises: tuple[float, ...] = (0.5,)
     other_inks: tuple[int, ...] = (127,)
     ink_methods: tuple[str, ...] = (CONVEX, "ucl-4")
     limits: Limits = field(default_factory=Limits)
+
+    def methods_at(self, noise: float, repeat: int) -> tuple[str, ...]:
+        """The methods to run on one choice of pictures."""
+        left_out = set(self.side_methods if repeat >= self.n_side_repeats else ())
+        if noise not in self.entropy_noises:
+            left_out.add(WITH_ENTROPY)
+        return tuple(name for name in self.methods if name not in left_out)
 
 
 FULL = Design()
@@ -84,7 +98,8 @@ def run_design(design: Design, settings: Settings) -> Outcome:
     if settings.data is None:
         raise InvalidInputError("--data must name the folder of the data sets for domke-digits")
     digits = read_digits(settings.data / FILE)
-    n_main = design.n_repeats * len(design.noises) * len(design.methods)
+    choices = [(repeat, noise) for repeat in range(design.n_repeats) for noise in design.noises]
+    n_main = sum(len(design.methods_at(noise, repeat)) for repeat, noise in choices)
     n_inks = len(design.other_inks) * len(design.noises) * len(design.ink_methods)
     rows: list[dict[str, Any]] = []
     shown: dict[float, Shown] = {}
@@ -92,15 +107,15 @@ def run_design(design: Design, settings: Settings) -> Outcome:
     def progress(n_here: int, what: str) -> None:
         settings.progress(len(rows) + n_here, n_main + n_inks, what)
 
-    for repeat in range(design.n_repeats):
-        for noise in design.noises:
-            split = draw_split(digits, design.n_each, noise, (settings.seed, repeat))
-            if not rows:
-                _compile(design, split)
-            found = _methods_on(split, design, design.methods, settings, noise, repeat, progress)
-            rows += found.rows
-            if repeat == 0:
-                shown[noise] = found
+    for repeat, noise in choices:
+        split = draw_split(digits, design.n_each, noise, (settings.seed, repeat))
+        if not rows:
+            _compile(design, split)
+        methods = design.methods_at(noise, repeat)
+        found = _methods_on(split, design, methods, settings, noise, repeat, progress)
+        rows += found.rows
+        if repeat == 0:
+            shown[noise] = found
     main = list(rows)
     for ink in design.other_inks:
         for noise in design.noises:
