@@ -65,7 +65,7 @@ def report(
     has_side = design.n_side_repeats < design.n_repeats and set(design.side_methods) & set(
         design.methods
     )
-    side = f" (the first {design.n_side_repeats} of them for losses other than `ucl`)"
+    side = f" (losses other than `ucl`: {design.n_side_repeats})"
     parts = [
         WHAT_WAS_DONE.format(
             side=side if has_side else "",

@@ -64,7 +64,7 @@ class Design:
     n_repeats: int = 5
     methods: tuple[str, ...] = tuple(METHODS)
     side_methods: tuple[str, ...] = SIDE_METHODS
-    n_side_repeats: int = 2
+    n_side_repeats: int = 1
     entropy_noises: tuple[float, ...] = (0.5,)
     other_inks: tuple[int, ...] = (127,)
     ink_methods: tuple[str, ...] = (CONVEX, "ucl-4")
