@@ -29,9 +29,14 @@ MAX_FILL = 4e7
 
 @dataclass(frozen=True, eq=False)
 class NodeMatrix:
-    """The pattern of a graph's system, and of its factor."""
+    """The pattern of a graph's system, and of its factor.
+
+    The factor has blocks if ``labels``, a tuple as long as the number of labels, is not empty:
+    then ``shape`` is the pattern of its blocks.
+    """
 
     pattern: NodePattern
+    labels: tuple[int, ...]
     indptr: LongArray
     indices: NDArray[np.int32]
     shape: Symbolic
@@ -91,8 +96,14 @@ def _build(graph: FactorGraph) -> NodeMatrix:
     indptr = np.concatenate([[0], np.cumsum(np.repeat(lengths[order], sizes[order]))])
     column_starts = indptr[np.minimum(first_rows, len(indptr) - 1)].astype(np.int64)
     indices = _row_indices(column, row, heights, sizes, first_rows, order, lengths)
-    shape = symbolic(indptr.astype(np.int64), indices)
-    counts = np.diff(shape.starts).astype(np.float64)
+    labels = _block_labels(graph)
+    width = max(len(labels) - 1, 1)
+    if width == 1:
+        shape = symbolic(indptr.astype(np.int64), indices)
+    else:
+        block_starts = np.searchsorted(blocks, np.arange(graph.n_variables + 1) * graph.n_variables)
+        shape = symbolic(block_starts.astype(np.int64), ranks[row].astype(np.int32))
+    counts = width * np.diff(shape.starts).astype(np.float64)  # by column, below the diagonal block
     pattern = NodePattern(
         rows=first_rows,
         column_starts=column_starts,
@@ -102,8 +113,14 @@ def _build(graph: FactorGraph) -> NodeMatrix:
         inverse_offsets=_inverse_offsets(graph, sizes),
     )
     is_cheap = (counts**2).sum() <= MAX_MULTIPLICATIONS * len(counts)
-    is_direct = bool(is_cheap and counts.sum() <= MAX_FILL)
-    return NodeMatrix(pattern, indptr.astype(np.int64), indices, shape, is_direct)
+    is_direct = bool(is_cheap and width * counts.sum() <= MAX_FILL)
+    return NodeMatrix(pattern, labels, indptr.astype(np.int64), indices, shape, is_direct)
+
+
+def _block_labels(graph: FactorGraph) -> tuple[int, ...]:
+    """A tuple as long as the number of labels, if all variables have as many and more than two."""
+    cardinality = graph.uniform_cardinality
+    return (0,) * cardinality if cardinality is not None and cardinality > 2 else ()
 
 
 def _slot_pairs(graph: FactorGraph) -> tuple[Any, LongArray, LongArray, LongArray]:

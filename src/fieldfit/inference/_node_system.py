@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfit.core.graph import FactorGraph
 from fieldfit.inference._node_pattern import node_matrix, slot_entries
+from fieldfit.kernels.block_factor import factorise_blocks, solve_blocks
 from fieldfit.kernels.node_blocks import Blocks, fill_blocks
 from fieldfit.kernels.node_system import (
     fill_node_matrix,
@@ -130,21 +131,31 @@ class NodeSystem:
 
     def _factorise(self) -> None:
         matrix = self.matrix
-        fill = int(matrix.shape.starts[-1])
-        self._rows = np.empty(fill, dtype=np.int32)
-        self._lower = np.empty(fill)
-        self._inverse_pivots = np.empty(len(matrix.indptr) - 1)
-        bad = factorise(
+        width = max(len(matrix.labels) - 1, 1)
+        n_blocks = int(matrix.shape.starts[-1])
+        self._rows = np.empty(n_blocks, dtype=np.int32)
+        self._lower = np.empty(n_blocks * width**2)
+        # roots of the diagonal blocks, or inverse pivots where blocks are single numbers
+        self._diagonal = np.empty((len(matrix.indptr) - 1) * width)
+        arguments = (
             matrix.indptr, matrix.indices, self._values, matrix.shape, self._rows, self._lower,
-            self._inverse_pivots, self._guard,
+            self._diagonal, self._guard,
         )  # fmt: skip
+        if matrix.labels:
+            bad = factorise_blocks(matrix.labels, *arguments)
+        else:
+            bad = factorise(*arguments)
         if bad >= 0:
             raise IndefiniteError("the node system is not positive definite")
 
     def _solve(self, right: FloatArray) -> FloatArray:
         matrix = self.matrix
         if self._is_direct:
-            solve_factorised(matrix.shape, self._rows, self._lower, self._inverse_pivots, right)
+            factor = (matrix.shape, self._rows, self._lower, self._diagonal, right)
+            if matrix.labels:
+                solve_blocks(matrix.labels, *factor)
+            else:
+                solve_factorised(*factor)
         elif (
             conjugate_gradients(
                 matrix.indptr, matrix.indices, self._values, CG_TOL, CG_MAX_ITER, right

@@ -55,7 +55,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "pseudo": Method(PseudoLikelihood(), predict=LOOPY),
     BASELINE: Method(ProceduralLoss("uquad", n_sweeps=1)),
-    "uquad": Method(ImplicitLoss("uquad", entropy=ENTROPY, tol=1e-6, max_iter=1000)),
+    "uquad": Method(ImplicitLoss("uquad", entropy=ENTROPY, solver="primal", tol=1e-6)),
     "uquad+entropy": Method(
         ImplicitLoss("uquad", entropy=ENTROPY, fit_entropy=True, tol=1e-6), start="uquad"
     ),
