@@ -18,7 +18,7 @@ from numba import carray, njit
 from numpy.typing import NDArray
 
 from fieldfit.kernels.simd import load, stack_scratch, store
-from fieldfit.kernels.sparse_factor import Symbolic
+from fieldfit.kernels.sparse_factor import Symbolic, climb
 
 __all__ = ["factorise_blocks", "solve_blocks"]
 
@@ -68,16 +68,7 @@ def factorise_blocks(
                         pivot[u * m + k] = value
                     else:
                         work[i * size + u * m + k] = value
-            depth = 0
-            while seen[i] != j:
-                path[depth] = i
-                depth += 1
-                seen[i] = j
-                i = parents[i]
-            while depth > 0:  # children before parents
-                depth -= 1
-                top -= 1
-                order[top] = path[depth]
+            top = climb(i, j, parents, seen, path, order, top)
         for k in range(m):
             least[k] = guard * pivot[k * m + k]
         for q in range(top, n_blocks):

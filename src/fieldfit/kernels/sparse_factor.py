@@ -20,7 +20,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Symbolic", "conjugate_gradients", "factorise", "solve_factorised", "symbolic"]
+__all__ = [
+    "Symbolic",
+    "climb",
+    "conjugate_gradients",
+    "factorise",
+    "solve_factorised",
+    "symbolic",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -53,6 +60,30 @@ def symbolic(indptr: LongArray, indices: IntArray) -> Symbolic:
                 seen[i] = j
                 i = parents[i]
     return Symbolic(parents, np.cumsum(counts))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def climb(
+    i: int,
+    j: int,
+    parents: IntArray,
+    seen: IntArray,
+    path: NDArray[np.uint32],
+    order: NDArray[np.uint32],
+    top: int,
+) -> int:
+    """Put the unseen nodes from ``i`` up to ``j`` before ``order[top]``; the new ``top``."""
+    length = 0
+    while seen[i] != j:
+        path[length] = i
+        length += 1
+        seen[i] = j
+        i = parents[i]
+    while length > 0:  # children before parents
+        length -= 1
+        top -= 1
+        order[top] = path[length]
+    return top
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -90,16 +121,7 @@ def factorise(
                 pivot += values[p]
                 continue
             work[i] += values[p]
-            length = 0
-            while seen[i] != j:
-                path[length] = i
-                length += 1
-                seen[i] = j
-                i = parents[i]
-            while length > 0:  # children before parents
-                length -= 1
-                top -= 1
-                order[top] = path[length]
+            top = climb(i, j, parents, seen, path, order, top)
         diagonal = pivot
         for q in range(top, n_rows):
             i = order[q]
