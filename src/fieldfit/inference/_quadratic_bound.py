@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.inference._convex_problem import ConvexProblem
 from fieldfit.inference._node_system import NodeSystem
 
-__all__ = ["BOUND", "SMALLEST", "by_entry", "largest_by_example", "move", "possible_entries"]
+__all__ = [
+    "BOUND",
+    "SMALLEST",
+    "Move",
+    "by_entry",
+    "largest_by_example",
+    "move",
+    "possible_entries",
+]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -30,6 +40,15 @@ FALL = 1e-4
 RISE = 10.0
 
 
+class Move(NamedTuple):
+    """New beliefs, multipliers and what the dual is there, and the curvature for the next move."""
+
+    beliefs: FloatArray
+    messages: FloatArray
+    bounds: FloatArray
+    curvature: FloatArray
+
+
 def move(
     problem: ConvexProblem,
     old: FloatArray,
@@ -37,11 +56,8 @@ def move(
     heat: FloatArray,
     curvature: FloatArray,
     free: BoolArray | None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """New beliefs, multipliers, and the curvature for the next move, by one quadratic problem.
-
-    Counts of entries that went astray go up.
-    """
+) -> Move:
+    """One quadratic problem; counts of entries that went astray go up."""
     possible = possible_entries(problem)
     new, messages = _quadratic(problem, old, heat, curvature, possible, free)
     loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > NOTABLE)
@@ -56,7 +72,7 @@ def move(
     )
     counts[astray] += 1.0
     new = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
-    return new, messages, np.where(calm, NEWTON, BOUND)
+    return Move(new, messages, dual.values, np.where(calm, NEWTON, BOUND))
 
 
 def _quadratic(

@@ -190,7 +190,11 @@ class _Ascent:
         active = self.active(tol)
         self.n_iter += 1
         try:
-            new = self._move_all(active) if self._regions is None else self._move_regions(active)
+            if self._regions is None:
+                new, bounds = self._move_all(active)
+            else:
+                new = self._move_regions(active)
+                bounds = problem.dual(self.messages, self.heat).values
         except IndefiniteError:
             self.has_failed = True
             return
@@ -199,21 +203,20 @@ class _Ascent:
         )
         gaps = problem.gaps(problem.lack(new[:cut], new[cut:]))
         self.gaps = np.where(active, gaps, self.gaps)
-        bounds = problem.dual(self.messages, self.heat).values
         distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.heat))
         self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
         self.beliefs = new
 
-    def _move_all(self, active: BoolArray) -> FloatArray:
+    def _move_all(self, active: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """New beliefs of active examples, and the values of the dual there."""
         problem = self.problem
         counts = self._counts.copy()
-        new, messages, self._curvature = move(
-            problem, self.beliefs, counts, self.heat, self._curvature, None
-        )
+        moved = move(problem, self.beliefs, counts, self.heat, self._curvature, None)
         moving = by_entry(problem, active)
+        self._curvature = moved.curvature
         self._counts = np.where(moving, counts, self._counts)
-        self.messages = np.where(problem.by_message(active), messages, self.messages)
-        return np.where(moving, new, self.beliefs)
+        self.messages = np.where(problem.by_message(active), moved.messages, self.messages)
+        return np.where(moving, moved.beliefs, self.beliefs), moved.bounds
 
     def _move_regions(self, active: BoolArray) -> FloatArray:
         assert self._regions is not None
@@ -224,13 +227,12 @@ class _Ascent:
             part, cut = region.problem, len(region.problem.unary)
             old, counts = new[region.entries], self._counts[region.entries]
             heat, curvature = self.heat[[region.example]], self._curvature[[index]]
-            moved, messages, self._curvature[[index]] = move(
-                part, old, counts, heat, curvature, region.free
-            )
+            moved = move(part, old, counts, heat, curvature, region.free)
             held = np.repeat(~region.free, part.graph.cardinalities)
-            moved[:cut][held] = old[:cut][held]
-            new[region.entries], self._counts[region.entries] = moved, counts
-            self.messages[region.messages] = messages
+            moved.beliefs[:cut][held] = old[:cut][held]
+            new[region.entries], self._counts[region.entries] = moved.beliefs, counts
+            self.messages[region.messages] = moved.messages
+            self._curvature[[index]] = moved.curvature
         return new
 
     def normalised(self) -> tuple[FloatArray, FloatArray]:
