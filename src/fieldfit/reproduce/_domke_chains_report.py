@@ -100,7 +100,8 @@ def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
 
     def draw(figure: Any) -> None:
         sources = sources_of(rows)
-        figure.set_size_inches(3.4 * len(sources), 3.6)
+        figure.set_size_inches(3.4 * len(sources) + 1.0, 3.6)
+        figure.set_layout_engine("constrained")
         panels = figure.subplots(1, len(sources), squeeze=False)[0]
         sizes = sizes_of(rows)
         for axes, source in zip(panels, sources, strict=True):
@@ -113,8 +114,9 @@ def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
             axes.grid(color="#dddddd")
             axes.spines[["top", "right"]].set_visible(False)
         panels[0].set_ylabel("share of wrong test labels")
-        panels[-1].legend(frameon=False, fontsize=7)
-        figure.tight_layout()
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=8
+        )
 
     return draw
 
