@@ -46,7 +46,7 @@ class Design:
     n_repeats: int = 1
     named: tuple[str, ...] = tuple(NAMED)
     n_random: int = 5
-    limits: Limits = field(default_factory=lambda: Limits(max_iter=60))
+    limits: Limits = field(default_factory=lambda: Limits(max_iter=40))
 
 
 FULL = Design()
