@@ -209,6 +209,24 @@ def test_a_start_near_the_solution_saves_steps(solver):
     assert warm.log_partition == pytest.approx(fresh.log_partition, abs=1e-8)
 
 
+def test_what_rounding_cannot_solve_is_left_finite():
+    # scores of fifty and weights down to 0.004: a system between 1e-20 and 1e20
+    rng = np.random.default_rng(115)
+    n_labels = int(rng.integers(3, 6))
+    graph = ff.FactorGraph.grid(6, 6, n_labels)
+    scale, spread = float(rng.choice([1, 10, 50, 200])), float(rng.choice([1, 4, 8]))
+    unary = list(scale * rng.normal(size=(36, n_labels)))
+    potentials = ff.Potentials(graph, unary, scale * rng.normal(size=(n_labels, n_labels)))
+    of_variables = 0.01 * np.exp(rng.uniform(-spread, spread, n_labels))
+    of_factors = np.exp(rng.uniform(-spread, spread, (n_labels, n_labels)))
+    weights = EntropyWeights(graph, [of_variables] * 36, [of_factors] * graph.n_factors)
+    found = ConvexPrimal(tol=1e-6, max_iter=60).run(graph, potentials, weights=weights)
+    assert not found.converged
+    assert np.isfinite(found.residual)
+    assert np.isfinite(found.beliefs.unary_values).all()
+    assert np.isfinite(found.beliefs.factor_values).all()
+
+
 def test_beliefs_that_go_to_zero_do_not_slow_the_others():
     # weights of 0.04 against scores of 8: many configurations have beliefs of 1e-30 and less
     graph = ff.FactorGraph.grid(28, 28, 2)

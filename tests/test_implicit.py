@@ -15,6 +15,7 @@ from fieldfit.adjoint.unrolled import UnrolledSumProduct
 from fieldfit.core.batch import Batch
 from fieldfit.core.entropy_weights import EntropyWeights
 from fieldfit.errors import InvalidInputError
+from fieldfit.inference._node_system import IndefiniteError, NodeSystem
 from fieldfit.inference.convex_dual import ConvexDual
 from fieldfit.objective.implicit import ImplicitLoss
 
@@ -285,6 +286,29 @@ def test_messages_and_primal_agree(loss):
     np.testing.assert_allclose(
         predictions[1].beliefs.unary_values, predictions[0].beliefs.unary_values, atol=1e-8
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"fit_entropy": True}])
+def test_without_a_gradient_the_value_is_infinite(options, monkeypatch):
+    # as at steps far too long, from which a line search comes back
+    graph = ff.FactorGraph.grid(2, 2, 2)
+    objective = ImplicitLoss(**options)
+    batch = Batch.of([graph])
+    sets = [ff.Potentials(graph)] * objective.n_weight_sets
+
+    def fail(*arguments, **names):
+        raise IndefiniteError
+
+    monkeypatch.setattr(NodeSystem, "respond", fail)
+    labels = np.array([0, 1, 1, 0])
+    if len(sets) == 1:
+        found = objective.evaluate(batch, sets[0], labels)
+    else:
+        found = objective.evaluate_sets(batch, sets, labels)
+    assert np.all(found.values == np.inf)
+    assert not found.converged_examples.any()
+    assert np.all(flat(found.gradient) == 0.0)
+    assert len(found.set_gradients) == (len(sets) if len(sets) > 1 else 0)
 
 
 def test_primal_needs_positive_weights():

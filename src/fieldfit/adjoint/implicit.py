@@ -69,6 +69,11 @@ def implicit_gradient(
     direct
         Factorise the system (true) or use conjugate gradients (false); by its size if ``None``.
 
+    Raises
+    ------
+    IndefiniteError
+        Where beliefs under positive weights are so nearly certain that rounding leaves no solution.
+
     Examples
     --------
     >>> import fieldfit as ff
@@ -99,6 +104,8 @@ def implicit_gradient(
             folded_unary(derivative), np.where(linking, derivative.factor_values, 0.0)
         )
     except IndefiniteError as error:
+        if weights.is_positive:  # the entropy is concave; what fails is arithmetic
+            raise
         raise InvalidInputError(
             "weights must make an entropy that is concave at the beliefs, got others: the linear "
             "system of their derivative is not positive definite"

@@ -54,7 +54,11 @@ SMALLEST = 1e-300
 
 
 class IndefiniteError(ArithmeticError):
-    """The node system is not positive definite: the entropy is not concave at these beliefs."""
+    """The node system is not positive definite, or too nearly so to be solved.
+
+    The entropy is not concave at these beliefs or, with positive weights, so nearly flat in some
+    direction that rounding decides.
+    """
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,8 @@ class NodeSystem:
     ) -> Response:
         """The step under forces, from beliefs (``base``) that need not be consistent.
 
-        Forces must be finite; those on impossible configurations do not matter.
+        Forces must be finite; those on impossible configurations do not matter.  Raises
+        `IndefiniteError` if rounding leaves no solution.
         """
         graph, structure = self.graph, self.graph.structure
         entries, is_single = slot_entries(graph)
@@ -211,6 +216,8 @@ class NodeSystem:
                 break
             if n_rounds < max_rounds:
                 self.correct(lack, force, steps, messages)
+                if not (np.isfinite(steps).all() and np.isfinite(messages).all()):
+                    raise IndefiniteError("rounding leaves no solution of the node system")
         return Response(steps, tables, messages, left / first if first > 0.0 else 0.0)
 
     def _size(self, lack: FloatArray, force: FloatArray, entries: LongArray) -> float:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit.adjoint.implicit import implicit_gradient
@@ -37,6 +38,7 @@ from fieldfit.core.potentials import Potentials
 from fieldfit.core.result import InferenceResult
 from fieldfit.core.template import Template
 from fieldfit.errors import InvalidInputError
+from fieldfit.inference._node_system import IndefiniteError
 from fieldfit.inference.convex_dual import ConvexDual
 from fieldfit.inference.convex_primal import ConvexPrimal
 from fieldfit.inference.sum_product import SumProduct
@@ -205,7 +207,10 @@ class ImplicitLoss(Objective):
         converged = converged_examples(result, batch)
         if self.gradient == "solve":
             weights = EntropyWeights.of(self.entropy, batch.graph)
-            found = implicit_gradient(result.beliefs, weights, derivative)
+            try:
+                found = implicit_gradient(result.beliefs, weights, derivative)
+            except IndefiniteError:
+                return _beyond_arithmetic(batch, 1)
             gradient = found.potentials
             converged = converged & (found.residual <= SOLVED)
         else:
@@ -238,7 +243,10 @@ class ImplicitLoss(Objective):
             batch, result.beliefs, labels
         )
         weights = inference.weights(batch.graph, logs)
-        found = implicit_gradient(result.beliefs, weights, derivative)
+        try:
+            found = implicit_gradient(result.beliefs, weights, derivative)
+        except IndefiniteError:
+            return _beyond_arithmetic(batch, self.n_weight_sets)
         by_logs = entropy_gradient(weights, logs, found.weights)
         return Evaluation(
             values,
@@ -275,3 +283,18 @@ class ImplicitLoss(Objective):
             raise InvalidInputError(
                 f"entropy must be concave on the graph, got {self.entropy!r}: {counting.reason}"
             )
+
+
+def _beyond_arithmetic(batch: Batch, n_sets: int) -> Evaluation:
+    """Where beliefs are too nearly certain for a gradient: an infinite value.
+
+    A line search then takes a shorter step.
+    """
+    graph = batch.graph
+    nothing = Potentials(graph)
+    return Evaluation(
+        np.full(batch.n_examples, np.inf),
+        nothing,
+        np.zeros(batch.n_examples, dtype=np.bool_),
+        set_gradients=(nothing,) * n_sets if n_sets > 1 else (),
+    )

@@ -39,8 +39,9 @@ CamVid in place of StreetScenes: {n_train} training and {n_test} test pictures o
 the sets that the data come in. Labels are those of the thesis ({labels}); pixels of all other
 kinds ({missing:.0%} of the training set) are unlabelled, in training and in scores. Every pixel has
 the features of table 6.2 ({n_features} with {n_clusters} clusters at each scale). All fits begin
-at zero, as in the thesis, and stop after {max_iter} iterations of L-BFGS at the latest; `l2 =
-{l2:g}`.
+at zero, as in the thesis, and stop after {max_iter} iterations of L-BFGS at the latest, `uquad`
+after a fifth of them and `uquad+entropy` after another tenth, because inference to convergence
+takes so much longer than a few sweeps; `l2 = {l2:g}`.
 
 `baseline` has no edges. `pseudo` is the pseudo-likelihood of labelled pixels, and predicts by loopy
 propagation. `uquad` is implicit fitting with the entropy `w(y_c) = 1, w(y_i) = .01`;
