@@ -100,7 +100,8 @@ def _implicit(loss, entropy, gradient="solve", solver="messages", tol=1e-13):
     objective = ImplicitLoss(loss, entropy, gradient, solver=solver, tol=tol, max_iter=20_000)
     name = f"implicit {loss}" + ", by perturbation" * (gradient == "perturbation")
     name += ", in the primal" * (solver == "primal")
-    return Entry(name, objective, ties=loss.startswith("s"))
+    # the primal is exact in beliefs, not in logarithms of beliefs of 1e-300
+    return Entry(name, objective, ties=loss.startswith("s"), everywhere=solver != "primal")
 
 
 _TIGHT = {"tol": 1e-12, "max_iter": 20_000}

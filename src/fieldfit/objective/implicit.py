@@ -123,8 +123,9 @@ class ImplicitLoss(Objective):
         How beliefs are found: by ``"messages"`` (`SumProduct`) or in the ``"primal"``
         (`ConvexPrimal`, which needs positive weights).  A sweep of messages costs much less than an
         iteration in the primal, but where variables have little entropy of their own and couplings
-        are strong, messages need thousands of sweeps and the primal four to eight iterations.  A
-        fitted entropy always takes the primal.
+        are strong, messages need thousands of sweeps and the primal four to eight iterations.  Its
+        beliefs are right to ``tol``, logarithms of tiny ones less so; it may not converge where
+        potentials are in the hundreds.  A fitted entropy always takes the primal.
     tol, max_iter, n_jobs
         As in `SumProduct`; ``max_iter`` counts sweeps of messages.  The value is not stationary in
         the messages, unlike a likelihood, so the tolerance is tighter than usual in learning.
