@@ -341,6 +341,10 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
+#: Bytes above which a picture gets fewer colours.
+LARGE_PICTURE = 120_000
+
+
 def _draw(path: Path, draw: Callable[[Any], None]) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -352,7 +356,13 @@ def _draw(path: Path, draw: Callable[[Any], None]) -> Path:
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     beside = path.with_name(f".{path.name}.part")
-    # a palette is a third of the size, and a line drawing has few colours
-    picture.quantize(colors=128).save(beside, format="PNG", optimize=True)
+    # a palette is a third of the size, and a line drawing has few colours; a page of noisy pictures
+    # is large with many
+    for n_colours in (128, 32, 16):
+        picture.quantize(colors=n_colours, dither=Image.Dither.NONE).save(
+            beside, format="PNG", optimize=True
+        )
+        if beside.stat().st_size < LARGE_PICTURE:
+            break
     os.replace(beside, path)
     return path
