@@ -15,13 +15,12 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
-from fieldfit.core.batch import Batch
-from fieldfit.inference._bethe_energy import BetheEnergy
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference._message_run import sweep_kernel
-from fieldfit.inference.belief_optimization import BeliefOptimization, relax_bethe
-from fieldfit.inference.schedule import cached_plan, common_labels
-from fieldfit.kernels.arrays import Changes
+from fieldfit.graph.batch import Batch
+from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, relax_bethe
+from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
+from fieldfit.inference.messages.message_arrays import Changes
+from fieldfit.inference.messages.message_run import build_model, initial_state, sweep_kernel
+from fieldfit.inference.messages.schedule import cached_plan, common_labels
 from fieldfit.reproduce._base import markdown_table
 
 N_MODELS = 50

@@ -16,12 +16,11 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
-from fieldfit.estimators._chain_labels import label_classes, number_labels
-from fieldfit.estimators.chain import UNSEEN
 from fieldfit.io.seminars import read_seminars
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.problem import TemplateProblem, one_blas_thread
-from fieldfit.objective._base import Objective
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.problem import TemplateProblem, one_blas_thread
+from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
+from fieldfit.objectives.base import Objective
 from fieldfit.reproduce._base import markdown_table
 from fieldfit.reproduce._seminar_mails import FILE
 from fieldfit.reproduce.contrastive_seminars import linked_mails

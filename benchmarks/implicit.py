@@ -16,14 +16,14 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
-from fieldfit.adjoint.implicit import implicit_gradient
-from fieldfit.adjoint.losses import MarginalLoss
-from fieldfit.core.entropy_weights import EntropyWeights
-from fieldfit.inference._node_pattern import node_matrix
-from fieldfit.inference._node_system import NodeSystem
-from fieldfit.inference.convex_dual import ConvexDual
-from fieldfit.inference.convex_primal import ConvexPrimal
-from fieldfit.objective.implicit import ImplicitLoss
+from fieldfit.entropy.configuration_weights import EntropyWeights
+from fieldfit.inference.convex.convex_dual import ConvexDual
+from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.second_order.hessian_blocks import node_matrix
+from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
+from fieldfit.inference.second_order.marginal_hessian import NodeSystem
+from fieldfit.objectives.implicit_loss import ImplicitLoss
+from fieldfit.objectives.marginal_losses import MarginalLoss
 from fieldfit.reproduce._base import markdown_table
 
 BATCHES: dict[str, Callable[[], ff.Batch]] = {

@@ -20,8 +20,8 @@ from scipy.sparse.csgraph import maximum_flow
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
-from fieldfit.oracle.max_flow import MaxFlow
-from fieldfit.oracle.roof_duality import RoofDuality
+from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
+from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
 from fieldfit.reproduce._base import markdown_table
 
 try:

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pages import replace_section, stamp
-from fieldfit.estimators.potts import PottsModel, sequence_weights
 from fieldfit.io.samples import read_fasta
+from fieldfit.models.pairwise.potts_model import PottsModel, sequence_weights
 
 TOP = (10, 20, 50, 100)
 MIN_DISTANCE, CONTACT = 5, 8.0

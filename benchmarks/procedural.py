@@ -19,12 +19,12 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
-from fieldfit.adjoint.unrolled import UnrolledSumProduct
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference.schedule import common_labels
-from fieldfit.kernels.arrays import Changes
-from fieldfit.kernels.sweeps import run_sweeps
-from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.inference.messages.message_arrays import Changes
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.message_sweeps import run_sweeps
+from fieldfit.inference.messages.schedule import common_labels
+from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
+from fieldfit.objectives.procedural_loss import ProceduralLoss
 from fieldfit.reproduce._base import markdown_table
 
 N_SWEEPS = 5

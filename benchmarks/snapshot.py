@@ -3,9 +3,9 @@
 python -m benchmarks.snapshot write FILE.npz        # in each checkout, on one machine
 python -m benchmarks.snapshot compare A.npz B.npz   # lists every array whose bits differ
 
-A refactoring must not change a bit; a change of an algorithm shows what it changed.  The snapshot holds
-every inference and MAP search on every problem of the laws, every objective with its gradient, and some
-fits of each estimator.  Bits are comparable on one machine only.
+A refactoring must not change a bit; a change of an algorithm shows what it changed.  The snapshot
+holds every inference and MAP search on every problem of the laws, every objective with its
+gradient, and some fits of each estimator.  Bits are comparable on one machine only.
 """
 
 from __future__ import annotations

@@ -11,11 +11,7 @@ from fieldfit.errors import ConvergenceWarning, InvalidInputError
 from fieldfit.reproduce import camel_segmentation
 from fieldfit.reproduce._base import Settings
 from fieldfit.reproduce._camel import METHODS
-from fieldfit.reproduce._camel_segmentation_classifier import (
-    Boosting,
-    Trial,
-    classified,
-)
+from fieldfit.reproduce._camel_segmentation_classifier import Boosting, Trial, classified
 from fieldfit.reproduce._camel_segmentation_data import (
     LABELS,
     halves,

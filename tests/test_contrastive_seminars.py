@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score, precision_score, recall_score
 
 import fieldfit as ff
 from fieldfit.cli.main import main
-from fieldfit.core.batch import Batch
+from fieldfit.graph.batch import Batch
 from fieldfit.reproduce import contrastive_seminars
 from fieldfit.reproduce._base import Settings
 from fieldfit.reproduce._contrastive_seminars_links import choose_links

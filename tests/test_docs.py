@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.cli.demo_page import FIRST_PROGRAM
 from fieldfit.cli.main import main
+from fieldfit.demo.demo_page import FIRST_PROGRAM
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])

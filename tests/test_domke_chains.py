@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.reproduce._base import Settings
 from fieldfit.reproduce._domke_chains_data import SOURCES, draw_chain_labels, draw_sequences
 from fieldfit.reproduce.domke_chains import (

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fieldfit.core.entropy_template import scaled_weights
-from fieldfit.core.entropy_weights import EntropyWeights
+from fieldfit.entropy.configuration_weights import EntropyWeights, scaled_weights
 from fieldfit.errors import InvalidInputError
 from fieldfit.reproduce._base import Settings
 from fieldfit.reproduce._domke_digits_methods import Limits

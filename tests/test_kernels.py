@@ -11,11 +11,13 @@ from numba import njit
 from problems import random_graph, random_tables, random_tree
 from reference.sum_product import SumProductTwin
 
-from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference.schedule import (
+from fieldfit.entropy.counting_numbers import Bethe, Convex, TreeReweighted
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.inference.messages.message_arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.message_sweeps import run_sweeps, threaded_sweeps
+from fieldfit.inference.messages.schedule import (
     common_labels,
     flooding_plan,
     grid_clique_order,
@@ -23,11 +25,8 @@ from fieldfit.inference.schedule import (
     sequential_plan,
     tree_plan,
 )
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes
-from fieldfit.kernels.simd import fast_exp, fast_log
-from fieldfit.kernels.sweeps import run_sweeps
-from fieldfit.kernels.threads import threaded_sweeps
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.numeric.simd import fast_exp, fast_log
 
 ENTROPIES = (Bethe(), TreeReweighted(), Convex(), Convex(unary=0.3, factor=0.7))
 

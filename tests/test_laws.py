@@ -20,10 +20,10 @@ from assertions import (
 from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, Problem
 from reference.sum_product import primal_value
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
 from fieldfit.errors import ZeroWeightError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
 
 every_inference = pytest.mark.parametrize("algorithm", INFERENCES, ids=str)
 every_sum_product = pytest.mark.parametrize("algorithm", SUM_PRODUCT, ids=str)

@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from problems import random_graph, random_tables
 
 import fieldfit as ff
-from fieldfit import kernels
+from fieldfit.numeric.compile import discard_outdated_kernels
 
 ROOT = Path(ff.__file__).parent
 
@@ -84,62 +85,106 @@ def test_options_and_results_are_frozen():
 
 # -- layers -------------------------------------------------------------------------------
 
-#: What each layer may import; `errors` is open to all.
-LAYERS = {
-    "kernels": {"kernels"},
-    "core": {"kernels", "core"},
-    "inference": {"kernels", "core", "inference"},
-    "oracle": {"kernels", "core", "inference", "oracle"},
-    "adjoint": {"kernels", "core", "inference", "oracle", "adjoint"},
-    "io": {"kernels", "core", "io"},
-    "features": {"features"},
-    "objective": {"kernels", "core", "inference", "oracle", "adjoint", "objective"},
-    "learner": {"kernels", "core", "inference", "oracle", "adjoint", "io", "objective", "learner"},
-    "estimators": {
-        *("kernels", "core", "inference", "oracle", "adjoint", "io", "objective", "learner"),
-        *("estimators", "metrics", "plot"),
-    },
-}
+#: Packages, and modules where a folder holds several layers, in the order in which they may build
+#: on each other: each imports only what stands before it.  What is not in the list fails the test.
+LAYERS = (
+    *("_typing", "errors", "_parallel", "_validation", "_registry", "metrics", "plot", "features"),
+    *("numeric", "graph", "entropy", "io"),
+    *("inference.base", "inference.feasible", "inference.conditioning", "inference.brute_force"),
+    *("inference.junction_tree", "inference.messages", "inference.mean_field", "inference.gibbs"),
+    *("inference.kikuchi", "inference.second_order", "inference.convex", "inference.free_energy"),
+    *("inference.map.base", "inference.map.max_update", "inference.map.max_product"),
+    *("inference.map.graph_cut", "inference.map.linear_program", "inference.map.exact_map"),
+    *("inference.frank_wolfe", "inference.matching", "inference.planar"),
+    *("inference.likelihood_bounds", "inference.auto"),
+    *("objectives", "learners", "models.base", "models.parts", "models.conditional"),
+    *("models.pairwise", "models.chain", "models.grid_crf", "models.graph_crf"),
+    *("models.mixture_problem", "models.mixture_field", "models.decoding_error_bound"),
+    *("models.matching_problems", "models.matching_crf", "models.loading", "torch"),
+    *("cli._page", "demo", "cli._options", "cli._output", "cli._evaluation", "cli.kinds"),
+    *("cli.infer", "cli.fit", "cli.predict", "cli.score", "cli.inspect", "cli.demo", "cli.main"),
+)
+#: Packages whose `__init__` only documents and re-exports; nothing imports from them.
+FACES = {"", "inference", "inference.map", "models", "cli"}
 
 
-def imported_layers(source: str) -> set[str]:
-    """Sub-packages of fieldfit that a file imports, anywhere in it."""
-    layers = set()
+def layer_of(module: str) -> str:
+    """The entry of `LAYERS` that a module, named without "fieldfit.", belongs to."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:length])) in LAYERS:
+            return name
+    return module
+
+
+def imported_modules(source: str) -> set[str]:
+    """Modules of fieldfit that a file imports, anywhere in it, without "fieldfit."."""
+    modules = set()
     for node in ast.walk(ast.parse(source)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide the layer"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "fieldfit":
-                layers.add(parts[1] if len(parts) > 1 else "the package itself")
-    return layers - {"errors"}
+            names = [node.module]
+            if is_package(node.module):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+        modules |= {
+            name.removeprefix("fieldfit").lstrip(".")
+            for name in names
+            if name.split(".")[0] == "fieldfit"
+        }
+    return modules
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_imports_point_one_way(layer):
-    files = sorted((ROOT / layer).glob("*.py"))
-    assert files
-    for path in files:
-        wrong = imported_layers(path.read_text()) - LAYERS[layer]
-        assert not wrong, f"{layer}/{path.name} imports {sorted(wrong)}"
+def is_package(module: str) -> bool:
+    parts = module.split(".")
+    return parts[0] == "fieldfit" and ROOT.joinpath(*parts[1:]).is_dir()
 
 
-def test_nothing_below_the_command_imports_the_command():
-    for path in ROOT.rglob("*.py"):
-        if path.parent.name != "cli" and path.name != "__main__.py":
-            assert "cli" not in imported_layers(path.read_text()), path
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=module_name)
+def test_imports_point_one_way(path):
+    own = layer_of(module_name(path))
+    if own in FACES:
+        return  # re-exports what lies below it
+    assert own in LAYERS, f"{path.relative_to(ROOT)} has no place in LAYERS"
+    for module in imported_modules(path.read_text()):
+        other = layer_of(module)
+        assert other in LAYERS, f"{module_name(path)} imports from the face {module!r}"
+        assert LAYERS.index(other) <= LAYERS.index(own), f"{module_name(path)} imports {module}"
 
 
 def test_the_import_check_can_fail():
-    assert imported_layers("from fieldfit.cli.main import main") == {"cli"}
-    assert imported_layers("def f():\n    import fieldfit.oracle.auto") == {"oracle"}
-    assert imported_layers("import fieldfit") == {"the package itself"}
-    assert imported_layers("from fieldfit import kernels, errors") == {"kernels"}
-    assert imported_layers("import numpy") == set()
+    assert imported_modules("from fieldfit.cli.main import main") == {"cli.main"}
+    assert imported_modules("def f():\n    import fieldfit.inference.auto") == {"inference.auto"}
+    assert imported_modules("import fieldfit") == {""}
+    assert imported_modules("from fieldfit import numeric") == {"numeric"}
+    assert imported_modules("import numpy") == set()
+    assert layer_of("inference.messages.schedule") == "inference.messages"
+    assert layer_of("inference.map.max_product") == "inference.map.max_product"
+    assert layer_of("inference") not in LAYERS
+    assert layer_of("kernels.simd") not in LAYERS
+
+
+def test_every_layer_exists():
+    for layer in LAYERS:
+        path = ROOT.joinpath(*layer.split("."))
+        assert path.is_dir() or path.with_suffix(".py").exists(), layer
+
+
+def test_folders_stay_small_and_names_unique():
+    """At most 20 modules in a folder; a file name says what is in it, so it occurs once."""
+    paths = [path for path in ROOT.rglob("*.py") if path.name != "__init__.py"]
+    folders = Counter(path.parent for path in paths)
+    assert max(folders.values()) <= 20, folders.most_common(1)
+    stems = Counter(path.stem for path in paths)
+    shared = {stem for stem, count in stems.items() if count > 1}
+    assert shared <= {"base", "registry"}, shared  # the same role in each family
 
 
 # -- import time --------------------------------------------------------------------------
@@ -182,7 +227,7 @@ def test_import_is_quick_and_light():
 def count_signatures() -> dict[str, int]:
     """Number of compiled versions of every kernel that has been loaded."""
     counts = {}
-    prefix = kernels.__name__ + "."
+    prefix = "fieldfit."
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith(prefix):
             for name, value in vars(module).items():
@@ -229,11 +274,11 @@ def test_new_graphs_compile_nothing():
 def test_a_changed_source_discards_all_compiled_kernels(tmp_path):
     (tmp_path / "caller.py").write_text("first")
     (tmp_path / "callee.py").write_text("second")
-    kernels.discard_outdated_kernels(tmp_path)
+    discard_outdated_kernels(tmp_path)
     compiled = tmp_path / "__pycache__" / "caller.nbi"
     compiled.write_text("code")
-    kernels.discard_outdated_kernels(tmp_path)
+    discard_outdated_kernels(tmp_path)
     assert compiled.exists()
     (tmp_path / "callee.py").write_text("third!")  # same size, perhaps the same time
-    kernels.discard_outdated_kernels(tmp_path)
+    discard_outdated_kernels(tmp_path)
     assert not compiled.exists()

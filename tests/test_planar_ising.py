@@ -9,8 +9,7 @@ import pytest
 from planar_problems import STYLES, planar_model
 
 import fieldfit as ff
-from fieldfit.inference.planar_ising_partition import planar_ising_log_partition
-from fieldfit.oracle.planar_ising import PlanarIsing
+from fieldfit.inference.planar.planar_ising import PlanarIsing, planar_ising_log_partition
 
 pytest.importorskip("networkx")
 pytest.importorskip("rustworkx")

@@ -12,9 +12,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fieldfit.cli.main import main
-from fieldfit.core.potentials import Potentials
 from fieldfit.errors import InvalidInputError, MissingDependencyError
-from fieldfit.inference.exact import Exact
+from fieldfit.graph.potentials import Potentials
+from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.reproduce import _base, wainwright_fig3
 from fieldfit.reproduce._base import Experiment, Outcome, Settings, run_experiment
 from fieldfit.reproduce._wainwright_summary import Summary

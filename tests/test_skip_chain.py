@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import fieldfit as ff
-from fieldfit.estimators._skip_links import (
+from fieldfit.models.chain.skip_chain_crf import (
     checked_breaks,
     checked_links,
     equal_values,

@@ -8,12 +8,13 @@ weights.  Start with an estimator such as `GridCRF` or `ChainCRF`, or with `Fact
 
 from typing import TYPE_CHECKING, Any
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Bethe, Convex, CountingNumbers, Entropy, TreeReweighted
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
-from fieldfit.core.result import InferenceResult, MapResult
-from fieldfit.core.template import Block, Template
+from fieldfit.entropy.counting_numbers import (
+    Bethe,
+    Convex,
+    CountingNumbers,
+    Entropy,
+    TreeReweighted,
+)
 from fieldfit.errors import (
     ConvergenceWarning,
     FileFormatError,
@@ -22,17 +23,23 @@ from fieldfit.errors import (
     TooLargeError,
     ZeroWeightError,
 )
-from fieldfit.inference.auto import infer
-from fieldfit.inference.bounds import log_likelihood_bounds
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.result import InferenceResult, MapResult
+from fieldfit.graph.template import Block, Template
+from fieldfit.inference.auto import decode, infer
 from fieldfit.inference.brute_force import BruteForce
-from fieldfit.inference.double_loop import DoubleLoop
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.inference.gibbs import Gibbs
-from fieldfit.inference.mean_field import MeanField
-from fieldfit.inference.schedule import grid_clique_order
-from fieldfit.inference.stability import Stability, stability
-from fieldfit.inference.sum_product import SumProduct
+from fieldfit.inference.free_energy.double_loop import DoubleLoop
+from fieldfit.inference.gibbs.gibbs import Gibbs
+from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
+from fieldfit.inference.likelihood_bounds import log_likelihood_bounds
+from fieldfit.inference.map.exact_map import ExactMap
+from fieldfit.inference.map.max_product import MaxProduct
+from fieldfit.inference.mean_field.mean_field import MeanField
+from fieldfit.inference.messages.schedule import grid_clique_order
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.inference.second_order.stability import Stability, stability
 from fieldfit.io import (
     MapAnswer,
     MarginalAnswer,
@@ -46,82 +53,78 @@ from fieldfit.io import (
     write_fg,
     write_uai,
 )
-from fieldfit.io.columns import read_columns
 from fieldfit.io.samples import read_fasta, read_samples
 from fieldfit.io.seminars import read_seminars
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.stochastic import SGD, Adam
-from fieldfit.objective._base import Evaluation, Objective
-from fieldfit.objective.camel import Camel
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.moment_matching import MomentMatching
-from fieldfit.objective.perceptron import Perceptron
-from fieldfit.objective.piecewise import Piecewise
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from fieldfit.oracle.auto import decode
-from fieldfit.oracle.exact_map import ExactMap
-from fieldfit.oracle.max_product import MaxProduct
+from fieldfit.io.sequences import read_columns
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.stochastic import SGD, Adam
+from fieldfit.objectives.base import Evaluation, Objective
+from fieldfit.objectives.camel import Camel
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.max_margin import MaxMargin, Perceptron
+from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.piecewise import Piecewise
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 if TYPE_CHECKING:
-    from fieldfit.core.regions import RegionGraph
-    from fieldfit.estimators._load import load
-    from fieldfit.estimators.chain import ChainCRF
-    from fieldfit.estimators.error_bound import ErrorBound, error_bound
-    from fieldfit.estimators.graph import GraphCRF
-    from fieldfit.estimators.grid import GridCRF
-    from fieldfit.estimators.ising import IsingModel
-    from fieldfit.estimators.mixture import MixtureField
-    from fieldfit.estimators.potts import PottsModel, sequence_weights
-    from fieldfit.estimators.skip_chain import SkipChainCRF
-    from fieldfit.inference.belief_optimization import BeliefOptimization
-    from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
-    from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-    from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
+    from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization
+    from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
+    from fieldfit.inference.kikuchi.region_graph import RegionGraph
+    from fieldfit.models.chain.chain_crf import ChainCRF
+    from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
+    from fieldfit.models.decoding_error_bound import ErrorBound, error_bound
+    from fieldfit.models.graph_crf import GraphCRF
+    from fieldfit.models.grid_crf import GridCRF
+    from fieldfit.models.loading import load
+    from fieldfit.models.mixture_field import MixtureField
+    from fieldfit.models.pairwise.ising_model import IsingModel
+    from fieldfit.models.pairwise.potts_model import PottsModel, sequence_weights
+    from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
+    from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
 
 __version__ = "0.1.0"
 
 #: Names that are imported when they are first used: scikit-learn and many kernels take long.
 _LAZY = {
-    "BeliefOptimization": "inference.belief_optimization",
-    "ContrastiveDivergence": "objective.contrastive_divergence",
-    "ContrastiveFreeEnergy": "objective.contrastive",
-    "GeneralizedSumProduct": "inference.generalized_sum_product",
-    "RegionGraph": "core.regions",
-    "Assignment": "oracle.assignment",
-    "FrankWolfe": "oracle.frank_wolfe",
-    "MatchingCRF": "estimators.matching",
-    "MaxFlow": "oracle.max_flow",
-    "MLEStruct": "objective.mle_struct",
-    "PerfectMatching": "oracle.perfect_matching",
-    "RoofDuality": "oracle.roof_duality",
-    "matching_marginals": "oracle.matching_marginals",
-    "matching_partition": "inference.matching_partition",
-    "LinearProgram": "oracle.linear_program",
-    "Map": "oracle.auto",
-    "PlanarIsing": "oracle.planar_ising",
-    "matching_graph": "core.matching_graphs",
-    "matching_edges": "core.matching_graphs",
-    "planar_ising_log_partition": "inference.planar_ising_partition",
-    "ChainCRF": "estimators.chain",
-    "ConvexDual": "inference.convex_dual",
-    "ConvexPrimal": "inference.convex_primal",
-    "EntropyWeights": "core.entropy_weights",
-    "ImplicitLoss": "objective.implicit",
-    "MarginalLoss": "adjoint.losses",
-    "ProceduralLoss": "objective.procedural",
-    "UnrolledMeanField": "adjoint.unrolled_mean_field",
-    "UnrolledSumProduct": "adjoint.unrolled",
-    "ErrorBound": "estimators.error_bound",
-    "GraphCRF": "estimators.graph",
-    "GridCRF": "estimators.grid",
-    "IsingModel": "estimators.ising",
-    "MixtureField": "estimators.mixture",
-    "PottsModel": "estimators.potts",
-    "SkipChainCRF": "estimators.skip_chain",
-    "sequence_weights": "estimators.potts",
-    "error_bound": "estimators.error_bound",
-    "load": "estimators._load",
+    "BeliefOptimization": "inference.free_energy.belief_optimization",
+    "ContrastiveDivergence": "objectives.contrastive_divergence",
+    "ContrastiveFreeEnergy": "objectives.contrastive",
+    "GeneralizedSumProduct": "inference.kikuchi.generalized_sum_product",
+    "RegionGraph": "inference.kikuchi.region_graph",
+    "Assignment": "inference.matching.assignment",
+    "FrankWolfe": "inference.frank_wolfe.frank_wolfe",
+    "MatchingCRF": "models.matching_crf",
+    "MaxFlow": "inference.map.graph_cut.max_flow",
+    "MLEStruct": "objectives.mle_struct",
+    "PerfectMatching": "inference.matching.perfect_matching",
+    "RoofDuality": "inference.map.graph_cut.roof_duality",
+    "matching_marginals": "inference.matching.matching_marginals",
+    "matching_partition": "inference.matching.matching_partition",
+    "LinearProgram": "inference.map.linear_program",
+    "Map": "inference.auto",
+    "PlanarIsing": "inference.planar.planar_ising",
+    "matching_graph": "inference.matching.matching_polytope",
+    "matching_edges": "inference.matching.matching_polytope",
+    "planar_ising_log_partition": "inference.planar.planar_ising",
+    "ChainCRF": "models.chain.chain_crf",
+    "ConvexDual": "inference.convex.convex_dual",
+    "ConvexPrimal": "inference.convex.convex_primal",
+    "EntropyWeights": "entropy.configuration_weights",
+    "ImplicitLoss": "objectives.implicit_loss",
+    "MarginalLoss": "objectives.marginal_losses",
+    "ProceduralLoss": "objectives.procedural_loss",
+    "UnrolledMeanField": "inference.mean_field.unrolled_mean_field",
+    "UnrolledSumProduct": "inference.messages.unrolled_sum_product",
+    "ErrorBound": "models.decoding_error_bound",
+    "GraphCRF": "models.graph_crf",
+    "GridCRF": "models.grid_crf",
+    "IsingModel": "models.pairwise.ising_model",
+    "MixtureField": "models.mixture_field",
+    "PottsModel": "models.pairwise.potts_model",
+    "SkipChainCRF": "models.chain.skip_chain_crf",
+    "sequence_weights": "models.pairwise.potts_model",
+    "error_bound": "models.decoding_error_bound",
+    "load": "models.loading",
 }
 
 

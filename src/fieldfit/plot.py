@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["plot_contacts", "plot_network", "spring_layout"]
 
-FloatArray = NDArray[np.float64]
 
 #: Colours that colour-blind readers can tell apart.
 POSITIVE, NEGATIVE = "#1b6ca8", "#c8553d"

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.adjoint.unrolled import UnrolledSumProduct
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials, observed_labels
+from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError, MissingDependencyError
-from fieldfit.objective._base import Objective
-from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials, observed_labels
+from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.procedural_loss import ProceduralLoss
 
 try:
     import torch
@@ -35,7 +36,6 @@ except ImportError as error:
 
 __all__ = ["CRFLayer", "MarginalLoss"]
 
-FloatArray = NDArray[np.float64]
 
 #: Union graphs that are kept, by number of examples: the last batch of an epoch is smaller.
 N_BATCHES = 4

@@ -11,8 +11,8 @@ from fieldfit.cli._options import count, number
 from fieldfit.cli._output import Reporter, format_table, print_json
 
 if TYPE_CHECKING:
-    from fieldfit.cli.demo_methods import Level, Outcome
-    from fieldfit.cli.demo_page import Report
+    from fieldfit.demo.demo_methods import Level, Outcome
+    from fieldfit.demo.demo_page import Report
 
 __all__ = ["add_parser", "run"]
 
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     os.makedirs(args.out, exist_ok=True)  # a folder that cannot be made should not cost a minute
     reporter.note("demo: loading kernels (the first run on a machine compiles them, half a minute)")
     from fieldfit import __version__
-    from fieldfit.cli.demo_page import Report, demo_page, digits_png
+    from fieldfit.demo.demo_page import Report, demo_page, digits_png
 
     levels = _learn_all(args, reporter)
     report = Report(levels, args.noise, args.seed, args.quick, __version__)
@@ -103,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _learn_all(args: argparse.Namespace, reporter: Reporter) -> list[Level]:
     """The chosen level of noise and, unless the run is quick, others; in increasing order."""
-    from fieldfit.cli.demo_digits import NoisyDigits
-    from fieldfit.cli.demo_methods import METHODS, STUDY_NOISE, Level, learn, study_levels, warm_up
+    from fieldfit.demo.demo_digits import NoisyDigits
+    from fieldfit.demo.demo_methods import METHODS, STUDY_NOISE, Level, learn, study_levels, warm_up
 
     warm_up()
     train_each, test_each = (1, 1) if args.quick else (TRAIN_EACH, TEST_EACH)

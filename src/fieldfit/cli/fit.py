@@ -9,14 +9,14 @@ import time
 from importlib import import_module
 from typing import Any
 
-from fieldfit.cli._kind import Data, Kind, located
-from fieldfit.cli._kinds import KINDS
 from fieldfit.cli._options import count, number
 from fieldfit.cli._output import Reporter, format_bytes, format_ending, format_pairs, print_json
+from fieldfit.cli.kinds.base import Data, Kind, located
+from fieldfit.cli.kinds.registry import KINDS
 
 __all__ = ["add_parser", "run"]
 
-#: Of `fieldfit.learner.auto`, written out so that ``--help`` imports nothing; a test compares.
+#: Of `fieldfit.learners.registry`, written out so that ``--help`` imports nothing; a test compares.
 LEARNERS = ("lbfgs", "adam", "sgd")
 
 DESCRIPTION = """\
@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _estimator(args: argparse.Namespace, reader: Any) -> Any:
     kind: Kind = args.kind
-    from fieldfit.estimators._load import CLASSES
+    from fieldfit.models.loading import CLASSES
 
     estimator_class = getattr(import_module(CLASSES[kind.estimator]), kind.estimator)
     return estimator_class(

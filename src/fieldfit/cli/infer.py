@@ -14,15 +14,15 @@ from fieldfit.cli._options import count, number
 from fieldfit.cli._output import Reporter, format_bytes, print_json
 
 if TYPE_CHECKING:
-    from fieldfit.core.graph import FactorGraph
-    from fieldfit.core.potentials import Potentials
-    from fieldfit.core.result import InferenceResult, MapResult
+    from fieldfit.graph.factor_graph import FactorGraph
+    from fieldfit.graph.potentials import Potentials
+    from fieldfit.graph.result import InferenceResult, MapResult
     from fieldfit.io.uai_answers import Answer
 
 __all__ = ["add_parser", "run"]
 
-#: Methods of `fieldfit.inference.auto` and `fieldfit.oracle.auto`, written out so that ``--help``
-#: needs no import of them; a test compares the lists.
+#: Methods of `fieldfit.inference.auto` and `fieldfit.inference.auto`, written out so that
+#: ``--help`` needs no import of them; a test compares the lists.
 METHODS = (
     "auto", "exact", "bp", "belief-optimization", "double-loop", "kikuchi", "trw", "convex",
     "mean-field", "frank-wolfe", "gibbs", "brute-force", "map", "max-product", "max-flow",
@@ -173,8 +173,7 @@ def _read_evidence(
 def _check_method(args: argparse.Namespace) -> None:
     """Refuse a method that does not do the task before a large file is read."""
     from fieldfit.errors import InvalidInputError
-    from fieldfit.inference.auto import INFERENCE_METHODS
-    from fieldfit.oracle.auto import MAP_METHODS
+    from fieldfit.inference.auto import INFERENCE_METHODS, MAP_METHODS
 
     allowed: tuple[str, ...] = (*INFERENCE_METHODS, *MARGINALS_BY_SEARCH)
     if args.task == "MAP":
@@ -223,7 +222,7 @@ def _search_marginals(
     from dataclasses import replace
 
     from fieldfit.inference.auto import refuse_unused
-    from fieldfit.oracle.frank_wolfe import FrankWolfe
+    from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe
 
     used = frozenset({"tol", "max_iter"})
     refuse_unused(args.method, used, schedule=args.schedule, damping=args.damping)
@@ -239,7 +238,7 @@ def _decode(
     observed: dict[int, int],
     reporter: Reporter,
 ) -> MapResult:
-    from fieldfit.oracle.auto import decode
+    from fieldfit.inference.auto import decode
 
     with reporter.progress(args.method, args.max_iter) as progress:
         return decode(

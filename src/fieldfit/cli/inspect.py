@@ -7,15 +7,9 @@ import math
 import os
 from typing import Any
 
-from fieldfit.cli._kinds import load_model
 from fieldfit.cli._options import count
-from fieldfit.cli._output import (
-    format_bytes,
-    format_ending,
-    format_pairs,
-    format_table,
-    print_json,
-)
+from fieldfit.cli._output import format_bytes, format_ending, format_pairs, format_table, print_json
+from fieldfit.cli.kinds.registry import load_model
 
 __all__ = ["add_parser", "run"]
 

@@ -8,9 +8,9 @@ import sys
 import time
 from typing import Any
 
-from fieldfit.cli._kind import located
-from fieldfit.cli._kinds import load_model
 from fieldfit.cli._output import Reporter, print_json
+from fieldfit.cli.kinds.base import located
+from fieldfit.cli.kinds.registry import load_model
 
 __all__ = ["add_parser", "run"]
 

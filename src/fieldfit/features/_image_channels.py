@@ -11,20 +11,20 @@ same.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fieldfit.errors import MissingDependencyError
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError, MissingDependencyError
 
 __all__ = [
     "CHANNEL_NAMES",
     "N_PATTERNS",
     "FloatArray",
     "binary_patterns",
+    "checked_image",
     "import_scikit_image",
     "pixel_channels",
 ]
-
-FloatArray = NDArray[np.float64]
 
 #: Standard deviations of the Gaussians of the filters, in pixels.
 SCALES = (1.0, 2.0, 4.0)
@@ -92,3 +92,28 @@ def binary_patterns(image: FloatArray) -> NDArray[np.intp]:
     grey = np.rint(image.mean(axis=2) * 255.0).astype(np.uint8)
     patterns = local_binary_pattern(grey, PATTERN_POINTS, 1.0, method="uniform")
     return np.asarray(patterns, dtype=np.intp)
+
+
+# -- Checks of pictures --------------------------------------------------------------------
+
+
+def checked_image(image: ArrayLike, name: str = "image") -> FloatArray:
+    """Colours as numbers in [0, 1]."""
+    given = np.asarray(image)
+    if given.ndim != 3 or given.shape[2] != 3 or given.size == 0:
+        raise InvalidInputError(
+            f"{name} must have shape (height, width, 3), got {given.shape}; a grey picture is "
+            "np.stack([grey] * 3, axis=2)"
+        )
+    if given.dtype == np.uint8:
+        return np.asarray(given / 255.0)
+    if given.dtype.kind != "f":
+        raise InvalidInputError(
+            f"{name} must hold bytes (uint8) or numbers in [0, 1], got dtype {given.dtype}"
+        )
+    if not (np.isfinite(given).all() and given.min() >= 0.0 and given.max() <= 1.0):
+        raise InvalidInputError(
+            f"{name} must hold bytes (uint8) or numbers in [0, 1], "
+            f"got numbers from {given.min():g} to {given.max():g}"
+        )
+    return given.astype(np.float64)

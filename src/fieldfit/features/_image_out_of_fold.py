@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.features._image_channels import FloatArray
 
 __all__ = ["OutOfFold", "out_of_fold"]
 

@@ -12,13 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from fieldfit.features._text_words import (
-    BEFORE,
-    BEHIND,
-    Features,
-    is_capitalised,
-    word_shape,
-)
+from fieldfit.features._text_words import BEFORE, BEHIND, Features, is_capitalised, word_shape
 
 __all__ = [
     "add_acronyms",

@@ -28,19 +28,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.features._image_channels import FloatArray, import_scikit_image
-from fieldfit.features._image_checks import checked_image
-from fieldfit.features._image_features import N_CELLS, described_regions, feature_names
+from fieldfit.features._image_channels import checked_image, import_scikit_image
 from fieldfit.features._image_out_of_fold import OutOfFold, out_of_fold
-from fieldfit.features._image_pixels import PatchCodebook
+from fieldfit.features._image_pixels import PatchCodebook, SceneFeatures
 from fieldfit.features._image_regions import (
+    N_CELLS,
     IntArray,
     adjacent_regions,
     checked_segments,
+    described_regions,
+    feature_names,
     means,
 )
-from fieldfit.features._image_scenes import SceneFeatures
 
 __all__ = [
     "OutOfFold",

@@ -126,7 +126,7 @@ def sentence_features(
     words: Sequence[str],
     *,
     tags: dict[str, Sequence[str]] | None = None,
-    options: TextFeatures = TextFeatures(),  # noqa: B008  (frozen)
+    options: TextFeatures = TextFeatures(),
 ) -> list[Features]:
     """Features of the tokens of one sentence, without those that need a document.
 
@@ -171,7 +171,7 @@ def document_features(
     sentences: Sequence[Sequence[str]],
     *,
     tags: dict[str, Sequence[Sequence[str]]] | None = None,
-    options: TextFeatures = TextFeatures(),  # noqa: B008  (frozen)
+    options: TextFeatures = TextFeatures(),
 ) -> list[list[Features]]:
     """Features of the tokens of each sentence of one document.
 

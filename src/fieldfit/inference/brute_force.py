@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials, observed_labels, require_graph
-from fieldfit.core.result import InferenceResult
 from fieldfit.errors import TooLargeError, ZeroWeightError
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
+from fieldfit.graph.result import InferenceResult
 
 __all__ = ["BruteForce"]
 

@@ -31,19 +31,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
 from fieldfit.errors import FileFormatError, TooLargeError
-from fieldfit.io._tokens import (
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.io._text import (
     NumberFile,
     Positions,
     Source,
     graph_of_scopes,
+    integer_texts,
     ranges,
     require_memory,
-)
-from fieldfit.io._writing import (
-    integer_texts,
     require_writable,
     unary_factors,
     weight_texts,

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import LabelArray
 from fieldfit.errors import FileFormatError
-from fieldfit.io._tokens import Source, _read_bytes
+from fieldfit.io._text import Source, _read_bytes
 
 __all__ = ["LabelledGraphs", "read_graphs"]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 
 _KEYS = ("nodes", "edges", "edge_features", "labels")
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.errors import FileFormatError, InvalidInputError, MissingDependencyError
 from fieldfit.io._container import write_atomically
 
@@ -39,8 +40,6 @@ __all__ = [
     "write_label_images",
 ]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 PathName = str | os.PathLike[str]
 
 #: What the label images of common data sets hold where nothing is labelled.

@@ -30,13 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.errors import FileFormatError
-from fieldfit.io._tokens import Source, _read_bytes
+from fieldfit.io._text import Source, _read_bytes
 
 __all__ = ["MatchingExamples", "read_matchings"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 _ENDS = ("example", "row", "column")
 _ZIP = b"PK\x03\x04"

@@ -8,18 +8,176 @@ short or altered at any byte is refused.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._container import read_container, write_container
-from fieldfit.io._objects import decode, encode
 
-__all__ = ["FORMAT", "VERSION", "ModelFile", "read_model", "write_model"]
+__all__ = [
+    "CLASSES",
+    "FORMAT",
+    "VERSION",
+    "ModelFile",
+    "decode",
+    "encode",
+    "read_model",
+    "write_model",
+]
+
+# -- Option objects as JSON, and back, without pickle --------------------------------------
+# An object such as ``Likelihood(SumProduct(TreeReweighted()))`` is its class name and its fields.
+# Only the classes in `CLASSES` can be written or read; a file cannot name anything else, so
+# reading one runs no code but the constructors of these dataclasses, which check their fields.
+#
+# Plain values and lists stand for themselves.  What JSON does not have is an object that says so:
+#
+#     {"class": "Convex", "fields": {...}}    {"tuple": [...]}    {"float": "inf"}
+#     {"dictionary": [[key, value], ...]}     {"texts": [...]}    (an array of texts)
+#     {"array": name}                         (an array of numbers, which is stored beside)
+
+
+#: Every class whose objects may be stored, and the module that defines it.
+CLASSES = {
+    "Bethe": "fieldfit.entropy.counting_numbers",
+    "Convex": "fieldfit.entropy.counting_numbers",
+    "TreeReweighted": "fieldfit.entropy.counting_numbers",
+    "BeliefOptimization": "fieldfit.inference.free_energy.belief_optimization",
+    "BruteForce": "fieldfit.inference.brute_force",
+    "ConvexDual": "fieldfit.inference.convex.convex_dual",
+    "ConvexPrimal": "fieldfit.inference.convex.convex_primal",
+    "DoubleLoop": "fieldfit.inference.free_energy.double_loop",
+    "Exact": "fieldfit.inference.junction_tree.exact",
+    "GeneralizedSumProduct": "fieldfit.inference.kikuchi.generalized_sum_product",
+    "Gibbs": "fieldfit.inference.gibbs.gibbs",
+    "MeanField": "fieldfit.inference.mean_field.mean_field",
+    "SumProduct": "fieldfit.inference.messages.sum_product",
+    "ExactMap": "fieldfit.inference.map.exact_map",
+    "FrankWolfe": "fieldfit.inference.frank_wolfe.frank_wolfe",
+    "MaxFlow": "fieldfit.inference.map.graph_cut.max_flow",
+    "Assignment": "fieldfit.inference.matching.assignment",
+    "LinearProgram": "fieldfit.inference.map.linear_program",
+    "Map": "fieldfit.inference.auto",
+    "PerfectMatching": "fieldfit.inference.matching.perfect_matching",
+    "PlanarIsing": "fieldfit.inference.planar.planar_ising",
+    "MaxProduct": "fieldfit.inference.map.max_product",
+    "RoofDuality": "fieldfit.inference.map.graph_cut.roof_duality",
+    "MarginalLoss": "fieldfit.objectives.marginal_losses",
+    "UnrolledMeanField": "fieldfit.inference.mean_field.unrolled_mean_field",
+    "UnrolledSumProduct": "fieldfit.inference.messages.unrolled_sum_product",
+    "Camel": "fieldfit.objectives.camel",
+    "ContrastiveDivergence": "fieldfit.objectives.contrastive_divergence",
+    "ContrastiveFreeEnergy": "fieldfit.objectives.contrastive",
+    "ImplicitLoss": "fieldfit.objectives.implicit_loss",
+    "Likelihood": "fieldfit.objectives.likelihood",
+    "MaxMargin": "fieldfit.objectives.max_margin",
+    "MLEStruct": "fieldfit.objectives.mle_struct",
+    "MomentMatching": "fieldfit.objectives.moment_matching",
+    "Perceptron": "fieldfit.objectives.max_margin",
+    "Piecewise": "fieldfit.objectives.piecewise",
+    "ProceduralLoss": "fieldfit.objectives.procedural_loss",
+    "PseudoLikelihood": "fieldfit.objectives.pseudo_likelihood",
+    "Adam": "fieldfit.learners.stochastic",
+    "CamelRounds": "fieldfit.learners.camel_rounds",
+    "DualFrankWolfe": "fieldfit.learners.dual_frank_wolfe",
+    "LBFGS": "fieldfit.learners.lbfgs",
+    "SGD": "fieldfit.learners.stochastic",
+}
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def encode(value: Any, arrays: Arrays, where: str = "value") -> Any:
+    """JSON for a value; arrays in it are put into ``arrays`` under the name ``where`` they are."""
+    if isinstance(value, (np.bool_, np.integer, np.floating, np.str_)):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, list):
+        if _is_texts(value):
+            return value
+        return [encode(entry, arrays, f"{where}.{index}") for index, entry in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": encode(list(value), arrays, where)}
+    if isinstance(value, Mapping):
+        pairs = enumerate(value.items())
+        return {"dictionary": [encode(list(pair), arrays, f"{where}.{n}") for n, pair in pairs]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        arrays[where] = value
+        return {"array": where}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return {"texts": value.tolist()}
+    name = type(value).__name__
+    if is_dataclass(value) and CLASSES.get(name) == type(value).__module__:
+        given = {
+            field.name: encode(getattr(value, field.name), arrays, f"{where}.{field.name}")
+            for field in fields(value)
+            if field.init
+        }
+        return {"class": name, "fields": given}
+    raise InvalidInputError(
+        f"{where} must be a number, text, array or one of fieldfit's option objects to be stored, "
+        f"got {value!r}"
+    )
+
+
+def decode(stored: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """What `encode` was given."""
+    if isinstance(stored, list):
+        if _is_texts(stored):
+            return stored
+        return [decode(entry, arrays) for entry in stored]
+    if not isinstance(stored, dict):
+        return stored
+    if "class" in stored:
+        cls = _class_of(stored["class"])
+        return cls(**{name: decode(entry, arrays) for name, entry in stored["fields"].items()})
+    kind, content = _only_item(stored)
+    if kind == "tuple":
+        return tuple(decode(content, arrays))
+    if kind == "dictionary":
+        return dict(tuple(decode(pair, arrays)) for pair in content)
+    if kind == "array":
+        return arrays[content]
+    if kind == "texts":
+        return np.array(content, dtype=str)
+    if kind == "float":
+        return float(content)
+    raise FileFormatError(f"expected a stored value, found one of the unknown kind {kind!r}")
+
+
+def _is_texts(entries: list[Any]) -> bool:
+    """True for a list of texts, such as a vocabulary of a million names: nothing to be done."""
+    return all(type(entry) is str for entry in entries)
+
+
+def _only_item(stored: dict[str, Any]) -> tuple[str, Any]:
+    if len(stored) != 1:
+        raise FileFormatError(f"expected a stored value with one key, found {sorted(stored)}")
+    return next(iter(stored.items()))
+
+
+def _class_of(name: str) -> type[Any]:
+    """A class of the table, imported only now: most models use few of them."""
+    if name not in CLASSES:
+        raise FileFormatError(
+            f"expected an option object of this version of fieldfit, found {name!r}"
+        )
+    found: type[Any] = getattr(import_module(CLASSES[name]), name)
+    return found
+
+
+# -- The algorithm -------------------------------------------------------------------------
+
 
 FORMAT, VERSION = "fieldfit-model", 1
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.io._tokens import Source, _read_bytes
+from fieldfit.io._text import Source, _read_bytes
 
 __all__ = ["PROTEIN_ALPHABET", "Alignment", "SampleTable", "read_fasta", "read_samples"]
 

@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fieldfit._typing import LongArray
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.io._tokens import Source
-from fieldfit.io.columns import decoded_lines
+from fieldfit.io._text import Source
+from fieldfit.io.sequences import decoded_lines
 
 __all__ = ["FIELDS", "SeminarMail", "Span", "parse_mail", "read_seminars", "token_offsets"]
 
-IntArray = NDArray[np.int64]
 
 #: Fields to extract.
 FIELDS = ("stime", "etime", "location", "speaker")
@@ -97,10 +96,10 @@ class SeminarMail:
     text: str
     tokens: tuple[str, ...]
     labels: tuple[str, ...]
-    offsets: IntArray
-    lines: IntArray
-    sentences: IntArray
-    paragraphs: IntArray
+    offsets: LongArray
+    lines: LongArray
+    sentences: LongArray
+    paragraphs: LongArray
     spans: tuple[Span, ...]
 
     @property
@@ -190,7 +189,7 @@ def parse_mail(tagged: str, *, mail_id: int = 0, part: str = "") -> SeminarMail:
     )
 
 
-def token_offsets(text: str) -> IntArray:
+def token_offsets(text: str) -> LongArray:
     """Where the tokens of a text begin and end, ``(T, 2)``.
 
     >>> text = "Dr. Jane Doe, WeH 5409, 3:30-5 p.m."
@@ -231,7 +230,7 @@ def _without_tags(tagged: str) -> tuple[str, list[Span]]:
     return text, found
 
 
-def _labels(offsets: IntArray, spans: Sequence[Span]) -> tuple[str, ...]:
+def _labels(offsets: LongArray, spans: Sequence[Span]) -> tuple[str, ...]:
     """Labels of all tokens that share a character with a span."""
     labels = ["O"] * len(offsets)
     for span in spans:
@@ -247,7 +246,7 @@ def _labels(offsets: IntArray, spans: Sequence[Span]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _numbers(begins: Sequence[int], spans: Sequence[Span]) -> IntArray:
+def _numbers(begins: Sequence[int], spans: Sequence[Span]) -> LongArray:
     """Number of the last span that begins at or before a place and holds it, else -1."""
     starts = [span.begin for span in spans]
     numbers = [bisect_right(starts, begin) - 1 for begin in begins]

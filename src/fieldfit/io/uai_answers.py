@@ -18,11 +18,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.graph import MAX_ENTRIES, FactorGraph
-from fieldfit.core.potentials import Beliefs
 from fieldfit.errors import FileFormatError
-from fieldfit.io._tokens import NumberFile, Source
-from fieldfit.io._writing import integer_texts, write_text
+from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
+from fieldfit.graph.potentials import Beliefs
+from fieldfit.io._text import NumberFile, Source, integer_texts, write_text
 
 __all__ = [
     "Answer",

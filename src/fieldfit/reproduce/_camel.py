@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fieldfit.core.entropy import Bethe
+from fieldfit.entropy.counting_numbers import Bethe
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Objective
-from fieldfit.objective.auto import LEARNING_TOL
-from fieldfit.objective.camel import Camel
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.piecewise import Piecewise
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.camel import Camel
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.piecewise import Piecewise
+from fieldfit.objectives.registry import LEARNING_TOL
 
 __all__ = ["METHODS", "TITLES", "Training", "camel_objective", "train"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.features.text import TextFeatures, document_features, repeated_capitalised
-from fieldfit.io.columns import read_columns
+from fieldfit.io.sequences import read_columns
 from fieldfit.metrics import ChunkScore, chunk_scores, chunks
 
 __all__ = ["Document", "entity_scores", "examples", "model_labels", "read_documents"]

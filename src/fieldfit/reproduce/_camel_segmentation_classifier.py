@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._typing import FloatArray
 from fieldfit.features.image import out_of_fold
-from fieldfit.reproduce._camel_segmentation_data import LABELS, FloatArray, Picture
+from fieldfit.reproduce._camel_segmentation_data import LABELS, Picture
 
 __all__ = ["Boosting", "Trial", "Unaries", "classified"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.features.image import (
     region_features,
@@ -22,8 +23,6 @@ from fieldfit.io.images import read_image_archive
 
 __all__ = ["LABELS", "Picture", "halves", "pixel_accuracy", "prepared", "read_corel"]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 
 #: Where the pictures are in the folder of data sets.
 FILE = Path("corel", "corel.npz")

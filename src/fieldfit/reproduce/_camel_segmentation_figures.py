@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._typing import LabelArray
 from fieldfit.reproduce._camel import TITLES
-from fieldfit.reproduce._camel_segmentation_data import LABELS, LabelArray, Picture
+from fieldfit.reproduce._camel_segmentation_data import LABELS, Picture
 
 __all__ = ["COLOURS", "labelled_pictures", "shown_indices"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldfit.objective._base import Objective
+from fieldfit.objectives.base import Objective
 from fieldfit.reproduce._contrastive_seminars_methods import predict_speakers, token_scores, train
 from fieldfit.reproduce._seminar_mails import Example, in_matrices, split_mails
 

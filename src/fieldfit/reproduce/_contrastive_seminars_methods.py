@@ -20,17 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
-from fieldfit.core.result import InferenceResult
+from fieldfit._typing import LabelArray
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.inference.mean_field import MeanField
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Evaluation, Inference, LabelArray, Objective
-from fieldfit.objective.auto import LEARNING_TOL
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.mean_field.mean_field import MeanField
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.objectives.base import Evaluation, Inference, Objective
+from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.registry import LEARNING_TOL
 
 __all__ = [
     "METHODS",

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fieldfit._typing import FloatArray, LabelArray
 
 __all__ = ["SOURCES", "Sequences", "draw_chain_labels", "draw_sequences"]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 #: ``draw(n_sequences, length, rng) -> (y, x)``.
 Source = Callable[[int, int, np.random.Generator], tuple[LabelArray, LabelArray]]
 

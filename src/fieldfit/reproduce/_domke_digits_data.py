@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.errors import FileFormatError
 
 __all__ = ["FILE", "INK", "DigitSplit", "Digits", "draw_split", "read_digits"]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 
 #: Where the pictures are in the folder of data sets.
 FILE = Path("mnist", "mnist.npz")

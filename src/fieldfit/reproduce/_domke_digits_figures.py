@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.reproduce._base import Row
 from fieldfit.reproduce._domke_digits_data import DigitSplit
 
 __all__ = ["error_curves", "mean_error", "methods_of", "noises_of", "pictures"]
 
-FloatArray = NDArray[np.float64]
 
 #: Lines of the figure of errors, where these methods were run.
 DRAWN = ("pseudo", "lbp", "convex", "ucl", "ucl+entropy", "ucl-1", "ucl-4")

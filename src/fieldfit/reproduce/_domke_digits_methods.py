@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.entropy import Bethe, Convex
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.counting_numbers import Bethe, Convex
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Objective
-from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.models.grid_crf import GridCRF
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.implicit_loss import ImplicitLoss
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.procedural_loss import ProceduralLoss
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 from fieldfit.reproduce._domke_digits_data import DigitSplit
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "fit_method",
 ]
 
-FloatArray = NDArray[np.float64]
 
 #: The method whose weights all others start from.
 CONVEX = "convex"

@@ -14,14 +14,15 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Convex
-from fieldfit.core.entropy_template import WIDEST
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.template import Block, Template
-from fieldfit.learner._base import Fit, Penalty
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import (
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.configuration_weights import WIDEST
+from fieldfit.entropy.counting_numbers import Convex
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.template import Block, Template
+from fieldfit.learners.base import Fit, Penalty
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import (
     Assessment,
     Part,
     Problem,
@@ -29,8 +30,8 @@ from fieldfit.learner.problem import (
     one_blas_thread,
     potentials_of,
 )
-from fieldfit.objective._base import Objective
-from fieldfit.objective.implicit import ImplicitLoss
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.implicit_loss import ImplicitLoss
 from fieldfit.reproduce._domke_digits_methods import IMPLICIT_TOL, Limits
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "random_entropy",
 ]
 
-FloatArray = NDArray[np.float64]
 
 #: Pictures in a part.
 PART_SIZE = 10

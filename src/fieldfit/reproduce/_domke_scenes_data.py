@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import LabelArray
 from fieldfit.errors import FileFormatError
 
 __all__ = ["FILE", "LABELS", "Scenes", "draw_scenes", "five_labels"]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 
 #: Where the pictures are in the folder of data sets.
 FILE = Path("camvid", "camvid_60x80.npz")

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 
 __all__ = ["FILE", "KINDS", "SEQUENCES", "Pair", "Sequence", "edge_features", "read_sequences"]
 
-FloatArray = NDArray[np.float64]
 
 FILE = "cmu_house_hotel/house_hotel.npz"
 SEQUENCES = ("house", "hotel")

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle.assignment import Assignment
+from fieldfit.inference.matching.assignment import Assignment
+from fieldfit.models.matching_crf import MatchingCRF
+from fieldfit.objectives.max_margin import MaxMargin
+from fieldfit.objectives.mle_struct import MLEStruct
 from fieldfit.reproduce._house_hotel_data import Pair, Sequence
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "learn", "scaled_features", "unweighted_errors",
 ]  # fmt: skip
 
-FloatArray = NDArray[np.float64]
 
 UNWEIGHTED = "unweighted"
 LEARNED = ("mle-struct", "max-margin")

@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.io.images import read_image_archive
 
 __all__ = ["COLOURS", "FILE", "Horses", "distinct", "pixel_features", "read_horses"]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 
 #: Where the pictures are in the folder of data sets.
 FILE = Path("weizmann_horses", "horses_64x64.npz")

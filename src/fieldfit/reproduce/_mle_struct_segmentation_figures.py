@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldfit.reproduce._mle_struct_segmentation_data import Horses, LabelArray
+from fieldfit._typing import LabelArray
+from fieldfit.reproduce._mle_struct_segmentation_data import Horses
 
 __all__ = ["curves", "shown_indices", "shown_labels"]
 

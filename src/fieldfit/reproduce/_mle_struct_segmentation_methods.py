@@ -14,27 +14,25 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Bethe, TreeReweighted
-from fieldfit.core.potentials import Potentials
-from fieldfit.core.result import InferenceResult
+from fieldfit._typing import FloatArray, LabelArray
+from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.learner._base import Fit, Learner, Penalty, Validation
-from fieldfit.learner.frank_wolfe import DualFrankWolfe
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import Problem, TemplateProblem
-from fieldfit.learner.stochastic import Adam
-from fieldfit.objective._base import Objective
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from fieldfit.oracle.roof_duality import RoofDuality
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.learners.base import Fit, Learner, Penalty, Validation
+from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import Problem, TemplateProblem
+from fieldfit.learners.stochastic import Adam
+from fieldfit.models.grid_crf import GridCRF
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.max_margin import MaxMargin
+from fieldfit.objectives.mle_struct import MLEStruct
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 from fieldfit.reproduce._mle_struct_segmentation_data import COLOURS
 
 __all__ = [
@@ -52,8 +50,6 @@ __all__ = [
     "train",
 ]
 
-FloatArray = NDArray[np.float64]
-LabelArray = NDArray[np.int32]
 
 #: Iterations without a better "score" after which a recorded run would end: never.
 ENDLESS = 10**9

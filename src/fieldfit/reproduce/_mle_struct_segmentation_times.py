@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.reproduce._mle_struct_segmentation_methods import Surrogate, Trained
 
 __all__ = [
     "Course", "course_of", "optimum_of", "speed_row", "trace_rows", "variant_row",
 ]  # fmt: skip
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

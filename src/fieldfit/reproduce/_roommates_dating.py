@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import FileFormatError
 
 __all__ = ["FILE", "N_PAIR_FEATURES", "Wave", "read_waves"]
 
-FloatArray = NDArray[np.float64]
 
 FILE = Path("speed_dating") / "speed_dating.csv.gz"
 QUALITIES = ("attr", "sinc", "intel", "fun", "amb")

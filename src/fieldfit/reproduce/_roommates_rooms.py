@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.inference.matching_partition import matching_partition
-from fieldfit.objective._base import Objective
-from fieldfit.objective.mle_struct import MLEStruct
+from fieldfit.inference.matching.matching_partition import matching_partition
+from fieldfit.models.matching_crf import MatchingCRF
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.mle_struct import MLEStruct
 from fieldfit.reproduce._roommates_scores import calibration_error, edge_logistic
 
 __all__ = ["FEATURES", "PREFERENCES", "ROOM_METHODS", "Rooms", "draw_rooms", "room_row"]
 
-FloatArray = NDArray[np.float64]
 Partners = NDArray[np.int32]
 
 FEATURES = ("sleep", "noise", "tidiness", "visitors", "talk", "talk together")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fieldfit._typing import BoolArray, FloatArray
 
 __all__ = ["area_under_curve", "calibration_error", "edge_logistic", "log_loss"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: Bins of equal size for calibration.
 N_BINS = 10

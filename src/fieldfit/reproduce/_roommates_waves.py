@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle.assignment import Assignment
+from fieldfit.inference.matching.assignment import Assignment
+from fieldfit.models.matching_crf import MatchingCRF
+from fieldfit.objectives.max_margin import MaxMargin
+from fieldfit.objectives.mle_struct import MLEStruct
 from fieldfit.reproduce._roommates_dating import N_PAIR_FEATURES, Wave
 from fieldfit.reproduce._roommates_scores import area_under_curve, edge_logistic, log_loss
 
 __all__ = ["BEFORE", "GIVEN_DEGREES", "before_row", "degrees_row"]
 
-FloatArray = NDArray[np.float64]
 
 #: Methods for each question, in the order of the report.
 BEFORE = ("base rate", "logistic", "mle-struct")

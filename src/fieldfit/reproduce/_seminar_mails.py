@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.estimators._chain_features import TokenFeatures, Vocabulary, read_items
 from fieldfit.features.text import Features, drop_rare
+from fieldfit.models.chain.chain_features import TokenFeatures, Vocabulary, read_items
 
 __all__ = [
     "FILE",

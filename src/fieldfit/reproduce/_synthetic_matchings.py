@@ -8,24 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.matching_polytope import MatchingPolytope
-from fieldfit.estimators._matching_problems import (
-    ExactMatchings,
-    MatchingExample,
-    MatchingProblem,
-)
-from fieldfit.inference.matching_partition import matching_partition
-from fieldfit.kernels.matching_sums import sum_permutations
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.frank_wolfe import DualFrankWolfe
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import one_blas_thread
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.mle_struct import MLEStruct
+from fieldfit._typing import FloatArray
+from fieldfit.inference.matching.matching_partition import matching_partition, sum_permutations
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import one_blas_thread
+from fieldfit.models.matching_problems import ExactMatchings, MatchingExample, MatchingProblem
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = ["ESTIMATORS", "Estimate", "estimate", "sample_matchings", "signal_weights"]
 
-FloatArray = NDArray[np.float64]
 
 #: Of the search by best matchings.
 MAX_PASSES = 3000

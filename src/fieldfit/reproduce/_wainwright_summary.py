@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.reproduce._wainwright_trial import COMPONENTS, METHODS, VARIANTS, Design, Trial
 
 __all__ = ["Summary"]
 
-FloatArray = NDArray[np.float64]
 Row = dict[str, Any]
 
 #: Below this Bayes risk (only where the signal itself is observed) a percentage means nothing:

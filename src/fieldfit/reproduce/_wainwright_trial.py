@@ -15,20 +15,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.entropy import Bethe, TreeReweighted
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
-from fieldfit.estimators._mixture_model import Components
-from fieldfit.estimators._mixture_samples import grid_graph
-from fieldfit.estimators.error_bound import error_bound
-from fieldfit.estimators.mixture import MixtureField
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.objective.moment_matching import MomentMatching
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
+from fieldfit.models.decoding_error_bound import error_bound
+from fieldfit.models.mixture_field import MixtureField
+from fieldfit.models.mixture_problem import Components, grid_graph
+from fieldfit.objectives.moment_matching import MomentMatching
 
 __all__ = ["COMPONENTS", "METHODS", "VARIANTS", "Design", "Trial", "run_trial"]
 
-FloatArray = NDArray[np.float64]
 
 #: The two ensembles: means and variances of the components.
 COMPONENTS = {

@@ -11,18 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfit.errors import InvalidInputError
-from fieldfit.estimators.skip_chain import SkipChainCRF
 from fieldfit.features.text import TextFeatures, drop_rare
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.objective._base import Objective
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
+from fieldfit.objectives.base import Objective
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._camel import METHODS, TITLES, train
-from fieldfit.reproduce._camel_ner_data import (
-    entity_scores,
-    examples,
-    model_labels,
-    read_documents,
-)
+from fieldfit.reproduce._camel_ner_data import entity_scores, examples, model_labels, read_documents
 from fieldfit.reproduce._camel_ner_report import Corpus, headline, micro_bars, report, table
 
 __all__ = ["FULL", "QUICK", "Design", "run", "run_design"]

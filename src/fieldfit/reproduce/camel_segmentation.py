@@ -16,22 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.estimators.graph import GraphCRF
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.objective._base import Objective
-from fieldfit.objective.camel import Camel
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.models.graph_crf import GraphCRF
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.camel import Camel
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._camel import METHODS, TITLES, train
-from fieldfit.reproduce._camel_segmentation_classifier import (
-    Boosting,
-    Trial,
-    classified,
-)
+from fieldfit.reproduce._camel_segmentation_classifier import Boosting, Trial, classified
 from fieldfit.reproduce._camel_segmentation_data import (
     LABELS,
-    FloatArray,
-    LabelArray,
     Picture,
     halves,
     pixel_accuracy,

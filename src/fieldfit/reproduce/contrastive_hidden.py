@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.learner._base import Learner
-from fieldfit.learner.auto import PERSISTENT_STEP
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.stochastic import Adam
-from fieldfit.objective._base import Objective
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.learners.base import Learner
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.registry import PERSISTENT_STEP
+from fieldfit.learners.stochastic import Adam
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
+from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
+from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._contrastive_hidden_report import (
     INDEPENDENT,
@@ -40,7 +41,6 @@ from fieldfit.reproduce._contrastive_hidden_report import (
 
 __all__ = ["FULL", "METHODS", "QUICK", "Design", "run", "run_design"]
 
-FloatArray = NDArray[np.float64]
 
 #: Objective of each method; names are those of ``results.csv``.
 METHODS: dict[str, Objective] = {

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from fieldfit.errors import InvalidInputError
-from fieldfit.estimators.skip_chain import SkipChainCRF
 from fieldfit.features.text import repeated_capitalised
 from fieldfit.io.seminars import SeminarMail, read_seminars
-from fieldfit.objective._base import Objective
+from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
+from fieldfit.objectives.base import Objective
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._camel_seminars_features import mail_features
 from fieldfit.reproduce._contrastive_seminars_figures import f1_bars, time_points

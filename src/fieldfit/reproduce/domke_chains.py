@@ -12,27 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit.adjoint.losses import MarginalLoss
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.template import Block, Template
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import Part, TemplateProblem, one_blas_thread
-from fieldfit.objective._base import Objective
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit._typing import FloatArray
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.template import Block, Template
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import Part, TemplateProblem, one_blas_thread
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.marginal_losses import MarginalLoss
+from fieldfit.objectives.procedural_loss import ProceduralLoss
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._domke_chains_data import SOURCES, Sequences, draw_sequences
 from fieldfit.reproduce._domke_chains_report import curves, headline, report, table
 
 __all__ = ["FULL", "METHODS", "QUICK", "Design", "run", "run_design"]
 
-FloatArray = NDArray[np.float64]
 
 #: Exact on a chain: one sweep is one pass up and one down.
 EXACT = SumProduct(schedule="tree")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._domke_digits_data import (
@@ -39,7 +39,6 @@ from fieldfit.reproduce._domke_digits_report import headline, report, table
 
 __all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
 
-FloatArray = NDArray[np.float64]
 
 #: Columns of ``results.csv``.
 COLUMNS = (

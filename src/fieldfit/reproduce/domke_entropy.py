@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._domke_digits_data import FILE, DigitSplit, draw_split, read_digits
@@ -29,7 +29,6 @@ from fieldfit.reproduce._domke_entropy_report import bars, headline, report, tab
 
 __all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
 
-FloatArray = NDArray[np.float64]
 
 COLUMNS = (
     "method", "entropy", "noise", "repeat", "uclass", "ucl", "train_uclass", "seconds",

@@ -12,26 +12,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit.core.entropy import Bethe, Convex
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.counting_numbers import Bethe, Convex
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.estimators.graph import GraphCRF
-from fieldfit.estimators.grid import GridCRF
 from fieldfit.features.image import SceneFeatures
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Objective
-from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.models.graph_crf import GraphCRF
+from fieldfit.models.grid_crf import GridCRF
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.implicit_loss import ImplicitLoss
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.procedural_loss import ProceduralLoss
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._domke_scenes_data import FILE, LABELS, Scenes, draw_scenes
 from fieldfit.reproduce._domke_scenes_report import headline, pictures, report, table
 
 __all__ = ["FULL", "METHODS", "QUICK", "Design", "run", "run_design"]
 
-FloatArray = NDArray[np.float64]
 
 COLUMNS = ("method", "uclass", "uquad", "train_uclass", "seconds", "converged", "n_iter")
 ENTROPY = Convex(unary=0.01, factor=1.0)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fieldfit.core.matching_polytope import MatchingPolytope
 from fieldfit.errors import InvalidInputError
-from fieldfit.estimators._matching_problems import MatchingExample, MatchingHinge
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.learner.stochastic import Adam
-from fieldfit.objective.max_margin import MaxMargin
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope
+from fieldfit.learners.stochastic import Adam
+from fieldfit.models.matching_crf import MatchingCRF
+from fieldfit.models.matching_problems import MatchingExample, MatchingHinge
+from fieldfit.objectives.max_margin import MaxMargin
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._house_hotel_data import KINDS, Sequence, read_sequences
 from fieldfit.reproduce._house_hotel_methods import (

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._typing import LabelArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.reproduce._base import Outcome, Settings
-from fieldfit.reproduce._mle_struct_segmentation_data import Horses, LabelArray, read_horses
+from fieldfit.reproduce._mle_struct_segmentation_data import Horses, read_horses
 from fieldfit.reproduce._mle_struct_segmentation_figures import curves, shown_indices, shown_labels
 from fieldfit.reproduce._mle_struct_segmentation_methods import (
     DOUBLE_LOOPS,

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from fieldfit.core.entropy import Bethe, TreeReweighted
-from fieldfit.estimators.mixture import MixtureField
-from fieldfit.learner.problem import n_threads
-from fieldfit.objective.moment_matching import MomentMatching
+from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
+from fieldfit.learners.problem import n_threads
+from fieldfit.models.mixture_field import MixtureField
+from fieldfit.objectives.moment_matching import MomentMatching
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._compilation import compile_elsewhere
 from fieldfit.reproduce._wainwright_figures import curves, surfaces

@@ -1,1 +1,0 @@
-"""Losses on beliefs, and derivatives that go back through an inference to its potentials."""

@@ -1,0 +1,229 @@
+"""What the learning commands know about a kind of model.
+
+``fit``, ``predict``, ``score`` and ``inspect`` are the same for all kinds; a `Kind` says how files
+become examples, how predictions are written, what a score consists of and what weights mean.
+
+How files were read (which column, which features, which threshold) is part of what was learned: the
+options are the fields of a `Reader`, which is kept in the model file and read again by ``predict``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
+
+__all__ = [
+    "CONDITIONAL_OBJECTIVES",
+    "Answer",
+    "Data",
+    "Kind",
+    "NamedBytes",
+    "Reader",
+    "Report",
+    "located",
+    "open_source",
+]
+
+#: Names of `fieldfit.objectives.registry` that suit labels given features, written out so that
+#: ``--help`` imports nothing; a test compares the lists.
+CONDITIONAL_OBJECTIVES = (
+    "likelihood", "bethe", "trw", "convex", "mean-field", "pseudolikelihood", "piecewise",
+    "camel0", "camel", "camel-empirical", "cd", "cf-bethe", "cf-mean-field", "mle-struct",
+    "implicit", "procedural", "perceptron", "max-margin",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples of one or several files.
+
+    ``place(index)`` says where an example was read, ``place(index, position)`` one of its labels;
+    ``columns`` are the names of the variables of samples.
+    """
+
+    files: Sequence[str]
+    examples: Any
+    labels: list[Any] | None
+    place: Callable[..., str]
+    summary: str
+    columns: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Predictions: as text, as fields of a JSON object, and to a file (or folder)."""
+
+    fields: dict[str, Any]
+    text: str | None
+    write: Callable[[str], None]
+
+    @classmethod
+    def of_text(cls, fields: dict[str, Any], text: str) -> Answer:
+        """Predictions that are lines of text."""
+
+        def write(path: str) -> None:
+            from fieldfit.io._container import write_atomically
+
+            write_atomically(path, [text.encode()])
+
+        return cls(fields, text, write)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A table for people and the same as fields of a JSON object."""
+
+    fields: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class Reader(ABC):
+    """Reads the files of one kind; the fields are all it needs to know."""
+
+    @abstractmethod
+    def read(self, paths: Sequence[str], *, with_labels: bool = True) -> tuple[Self, Data]:
+        """Examples of all files, and the reader with what it found out from them."""
+
+    def as_notes(self) -> dict[str, Any]:
+        """For the model file."""
+        return asdict(self)
+
+    @classmethod
+    def from_notes(cls, notes: dict[str, Any]) -> Self:
+        """The reader of a model file; options of a later version are left out."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in notes.items() if name in known})
+
+
+class Kind(ABC):
+    """One kind of model on the command line."""
+
+    name: ClassVar[str]
+    estimator: ClassVar[str]
+    sentence: ClassVar[str]
+    example: ClassVar[str]
+    data: ClassVar[str]
+    objectives: ClassVar[tuple[str, ...]] = CONDITIONAL_OBJECTIVES
+    #: Of the estimator, repeated for ``--help``; a test compares them.
+    defaults: ClassVar[dict[str, Any]]
+
+    @abstractmethod
+    def add_options(self, parser: argparse._ActionsContainer) -> None:
+        """Options that only this kind has."""
+
+    @abstractmethod
+    def parameters(self, args: argparse.Namespace, reader: Any) -> dict[str, Any]:
+        """Arguments of the estimator that those options, and what was read, give."""
+
+    @abstractmethod
+    def reader(self, args: argparse.Namespace) -> Reader:
+        """The reader that the options ask for."""
+
+    @abstractmethod
+    def stored_reader(self, model: Any) -> Reader:
+        """The reader that a fitted model was trained with, or the plain one."""
+
+    def output_files(self, args: argparse.Namespace) -> dict[str, str | None]:
+        """Options that name further files which ``fit`` writes, and the files."""
+        return {}
+
+    def fit(
+        self, estimator: Any, data: Data, validation: Data | None, args: argparse.Namespace
+    ) -> None:
+        """Call the estimator's ``fit``."""
+        held_out = None if validation is None else (validation.examples, validation.labels)
+        estimator.fit(data.examples, data.labels, checkpoint=args.checkpoint, validation=held_out)
+
+    def finish(self, model: Any, args: argparse.Namespace) -> dict[str, Any]:
+        """Write the further files, and say what should be in the summary."""
+        return {}
+
+    def accuracy(self, model: Any, data: Data) -> float | None:
+        """Share of the labels that the model predicts, where that has a meaning."""
+        value: float = model.score(data.examples, data.labels)
+        return value
+
+    @abstractmethod
+    def predict(self, model: Any, data: Data, args: argparse.Namespace) -> Answer:
+        """Predictions for examples."""
+
+    @abstractmethod
+    def score(self, model: Any, data: Data) -> Report:
+        """How well the model does on examples with labels."""
+
+    @abstractmethod
+    def describe(self, model: Any) -> dict[str, Any]:
+        """What the model is about: labels, numbers of features, ..."""
+
+    @abstractmethod
+    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Tables (with a title) of the weights that matter most."""
+
+
+_SUBJECTS = {"X": "features", "Y": "labels", "samples": "samples"}
+_ALL = re.compile(r"(X|Y|samples) ")
+_INDEX = re.compile(r"\b([XY])\[(\d+)\](?:\[(\d+)\])?:?")
+_ENTRY = re.compile(r" in row (\d+), column (\d+)")
+_COLUMN = re.compile(r" in column (\d+)$")
+
+
+@contextmanager
+def located(data: Data | None, held_out: Data | None = None) -> Iterator[None]:
+    """Say files and lines instead of ``X[3]`` or row 3 in complaints about examples.
+
+    ``held_out`` are the examples that a complaint which begins with "validation" is about.
+    """
+    from fieldfit.errors import InvalidInputError
+
+    try:
+        yield
+    except InvalidInputError as error:
+        source = held_out if str(error).startswith("validation") else data
+        message = str(error).removeprefix("validation: ")
+        if source is None:
+            raise
+        if found := _INDEX.search(message):
+            place = source.place(int(found[2]), None if found[3] is None else int(found[3]))
+            if found.start() == 0:
+                # "X[3]: features must" reads on without it, "X[3] must" needs a subject
+                subject = "" if found[0].endswith(":") else _SUBJECTS[found[1]]
+                message = f"{subject} {message[found.end() :].strip()}"
+        elif found := _ENTRY.search(message):
+            place = source.place(int(found[1]), int(found[2]))
+            message = message[: found.start()] + message[found.end() :]
+        elif found := _ALL.match(message):
+            place = ", ".join(source.files)
+            message = f"{_SUBJECTS[found[1]]} {message[found.end() :]}"
+            found = _COLUMN.search(message)
+            if found and int(found[1]) < len(source.columns):
+                message = f"{message[: found.start(1)]}{source.columns[int(found[1])]!r}"
+        else:
+            raise  # about an option, or it has a place already
+        raise type(error)(f"{place}: {message.strip()}") from None
+
+
+class NamedBytes(io.BytesIO):
+    """The bytes of a file that may be read more than once, with a name for error messages."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        super().__init__(data)
+        self.name = name
+
+
+def open_source(path: str) -> NamedBytes:
+    """The content of a file, decompressed; ``-`` is standard input."""
+    from fieldfit.io._text import _read_bytes
+
+    if path == "-":
+        name, data = _read_bytes(NamedBytes(sys.stdin.buffer.read(), "standard input"))
+    else:
+        name, data = _read_bytes(path)
+    return NamedBytes(data, name)

@@ -1,1 +1,0 @@
-"""Graphs, potentials, beliefs, entropies, results."""

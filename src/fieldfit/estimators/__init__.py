@@ -1,1 +1,0 @@
-"""Estimators: models that people fit, in the conventions of scikit-learn."""

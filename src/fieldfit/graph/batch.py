@@ -1,0 +1,126 @@
+"""Many graphs as one disjoint union, with the example boundaries kept.
+
+One kernel call then serves ten thousand short chains as well as one large grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A union graph and where each example's variables and factors lie in it.
+
+    Examples
+    --------
+    >>> batch = Batch.of([FactorGraph.chain(3, 2), FactorGraph.chain(5, 4)])
+    >>> batch.graph.n_variables, batch.n_examples
+    (8, 2)
+    """
+
+    graph: FactorGraph
+    variable_offsets: NDArray[np.int64]
+    factor_offsets: NDArray[np.int64]
+    graphs: tuple[FactorGraph, ...]
+
+    @classmethod
+    def of(cls, graphs: Sequence[FactorGraph]) -> Batch:
+        """The union of several graphs, in the given order."""
+        if len(graphs) == 0:
+            raise InvalidInputError("graphs must hold at least one graph, got none")
+        variable_offsets = np.cumsum([0] + [g.n_variables for g in graphs])
+        factor_offsets = np.cumsum([0] + [g.n_factors for g in graphs])
+        if len(graphs) == 1:
+            union = graphs[0]
+        else:
+            shifts = np.repeat(variable_offsets[:-1], [g.n_slots for g in graphs])
+            slots = np.concatenate([g.slot_variables for g in graphs]) + shifts
+            union = FactorGraph.from_flat(
+                cardinalities=np.concatenate([g.cardinalities for g in graphs]),
+                slot_variables=slots,
+                arities=np.concatenate([g.arities for g in graphs]),
+                factor_types=np.concatenate([g.factor_types for g in graphs]),
+            )
+        return cls(union, variable_offsets, factor_offsets, tuple(graphs))
+
+    @property
+    def n_examples(self) -> int:
+        return len(self.graphs)
+
+    def pack(self, potentials: Sequence[Potentials]) -> Potentials:
+        """Potentials of the examples, joined."""
+        if len(potentials) != self.n_examples:
+            raise InvalidInputError(
+                f"potentials must have {self.n_examples} entries, got {len(potentials)}"
+            )
+        for example, (graph, given) in enumerate(zip(self.graphs, potentials, strict=True)):
+            if not given.graph.has_structure_of(graph):
+                raise InvalidInputError(
+                    f"potentials[{example}] must belong to {graph!r}, got {given.graph!r}"
+                )
+        return Potentials.from_flat(
+            self.graph,
+            np.concatenate([p.unary_values for p in potentials]),
+            np.concatenate([p.factor_values for p in potentials]),
+        )
+
+    def split(self, beliefs: Beliefs) -> list[Beliefs]:
+        """Beliefs of each example (views)."""
+        unary = self.graph.unary_offsets[self.variable_offsets]
+        table = self.graph.table_offsets[self.factor_offsets]
+        return [
+            Beliefs(
+                self.graphs[m],
+                beliefs.unary_values[unary[m] : unary[m + 1]],
+                beliefs.factor_values[table[m] : table[m + 1]],
+            )
+            for m in range(self.n_examples)
+        ]
+
+    def scores(self, potentials: Potentials, labels: ArrayLike) -> NDArray[np.float64]:
+        """``s(y)`` of each example for a complete labelling of the union."""
+        if self.n_examples == 1:
+            return np.array([potentials.score(labels)])  # the same to the last bit
+        unary, table = selected_entries(self.graph, labels)
+        return self.sum_variables(potentials.unary_values[unary]) + self.sum_factors(
+            potentials.factor_values[table]
+        )
+
+    def sum_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum of a per-variable quantity over each example."""
+        return _segments(np.add, values, self.variable_offsets)
+
+    def sum_factors(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum of a per-factor quantity over each example."""
+        return _segments(np.add, values, self.factor_offsets)
+
+    def max_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Largest value of a per-variable quantity in each example (0 if it has none)."""
+        return _segments(np.maximum, values, self.variable_offsets)
+
+    def variable_examples(self) -> NDArray[np.int32]:
+        """Example of every variable of the union."""
+        counts = np.diff(self.variable_offsets)
+        return np.repeat(np.arange(self.n_examples, dtype=np.int32), counts)
+
+
+def _segments(
+    combine: np.ufunc, values: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Combine each segment by itself: a running sum over all examples would lose digits."""
+    combined = np.zeros(len(offsets) - 1)
+    filled = np.flatnonzero(np.diff(offsets))
+    if len(filled):
+        combined[filled] = combine.reduceat(values, offsets[filled])
+    return combined

@@ -1,0 +1,365 @@
+"""Numbers on a factor graph: log-potentials and beliefs, in one flat layout.
+
+Both hold ``unary_values`` (one entry per variable and label) and ``factor_values`` (one entry per
+factor and configuration), laid out by the graph.  Gradients with respect to potentials are
+`Potentials`; marginals, pseudo-marginals and label indicators are `Beliefs`.  So moments, scores
+and gradients are all inner products of two such vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.factor_graph import FactorGraph
+
+__all__ = [
+    "Beliefs",
+    "Potentials",
+    "add_to_single_factors",
+    "conditioned_unary",
+    "folded_unary",
+    "observed_labels",
+    "require_graph",
+    "selected_entries",
+    "with_evidence",
+]
+
+Tables = Sequence[ArrayLike | None] | NDArray[Any] | None
+
+
+class _GraphVector:
+    """Abstract base: a value for every unary entry and every table entry of a graph."""
+
+    graph: FactorGraph
+    unary_values: FloatArray
+    factor_values: FloatArray
+
+    def unary(self, variable: int) -> FloatArray:
+        """Values of one variable, shape ``(K_i,)`` (a view)."""
+        offsets = self.graph.unary_offsets
+        index = _checked_index("variable", variable, self.graph.n_variables)
+        return self.unary_values[offsets[index] : offsets[index + 1]]
+
+    def factor(self, factor: int) -> FloatArray:
+        """Table of one factor, one axis for each variable of its scope (a view)."""
+        offsets = self.graph.table_offsets
+        index = _checked_index("factor", factor, self.graph.n_factors)
+        table = self.factor_values[offsets[index] : offsets[index + 1]]
+        return table.reshape(self.graph.table_shape(index))
+
+    def unary_matrix(self) -> FloatArray:
+        """Values of all variables, shape ``(n_variables, K)``, if all have K labels (a view)."""
+        cardinality = self.graph.uniform_cardinality
+        if cardinality is None:
+            raise InvalidInputError(
+                f"unary_matrix needs variables with one number of labels, got {self.graph!r}"
+            )
+        return self.unary_values.reshape(-1, cardinality)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.graph!r})"
+
+
+class Potentials(_GraphVector):
+    """Log-potentials of a graph; natural logarithms, ``-inf`` is a hard zero.
+
+    Parameters
+    ----------
+    graph
+        The structure.
+    unary
+        One log table for each variable (``None`` entries are zero), or an array
+        ``(n_variables, K)`` or, for a grid, ``(height, width, K)``, or ``None`` for zero.
+    factors
+        One log table for each factor, axes in the order of its scope, or an array with the
+        factors along its first axis, or ``None`` for zero.  An array with the axes of a single
+        table is that table for every factor.
+
+    Examples
+    --------
+    >>> graph = FactorGraph([2, 2], [(0, 1)])
+    >>> potentials = Potentials(graph, unary=[[0.0, 1.0], None], factors=[[[1.0, 0.0], [0.0, 1.0]]])
+    >>> potentials.score([1, 1])
+    2.0
+    """
+
+    def __init__(self, graph: FactorGraph, unary: Tables = None, factors: Tables = None) -> None:
+        self.graph = graph
+        self.unary_values = _flatten("unary", unary, graph, _unary_shape, graph.unary_offsets)
+        self.factor_values = _flatten(
+            "factors", factors, graph, FactorGraph.table_shape, graph.table_offsets
+        )
+        _require_log_values("unary", self.unary_values, graph.unary_offsets)
+        _require_log_values("factors", self.factor_values, graph.table_offsets)
+
+    @classmethod
+    def from_flat(
+        cls, graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+    ) -> Potentials:
+        """Wrap two flat vectors without copying or checking their values."""
+        potentials = cls.__new__(cls)
+        _attach(potentials, graph, unary_values, factor_values)
+        return potentials
+
+    def score(self, labels: ArrayLike) -> float:
+        """``s(y) = sum_i th_i(y_i) + sum_a th_a(y_a)`` of one complete labelling."""
+        unary, table = selected_entries(self.graph, labels)
+        return float(self.unary_values[unary].sum() + self.factor_values[table].sum())
+
+    def dot(self, beliefs: Beliefs) -> float:
+        """``<th, tau>``, with ``-inf * 0 = 0``."""
+        total = 0.0
+        for values, weights in (
+            (self.unary_values, beliefs.unary_values),
+            (self.factor_values, beliefs.factor_values),
+        ):
+            if np.isneginf(values).any():
+                used = weights > 0
+                total += float(np.dot(values[used], weights[used]))
+            else:
+                total += float(np.dot(values, weights))
+        return total
+
+
+class Beliefs(_GraphVector):
+    """Marginals, pseudo-marginals or label indicators of a graph."""
+
+    def __init__(
+        self, graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+    ) -> None:
+        _attach(self, graph, unary_values, factor_values)
+
+    @classmethod
+    def from_labels(cls, graph: FactorGraph, labels: ArrayLike) -> Beliefs:
+        """Indicator vector of one complete labelling."""
+        unary, table = selected_entries(graph, labels)
+        unary_values = np.zeros(graph.unary_offsets[-1])
+        factor_values = np.zeros(graph.table_offsets[-1])
+        unary_values[unary] = 1.0
+        factor_values[table] = 1.0
+        return cls(graph, unary_values, factor_values)
+
+    def argmax(self) -> NDArray[np.int32]:
+        """Label of largest belief of every variable (the first one on a tie)."""
+        cardinality = self.graph.uniform_cardinality
+        if cardinality is not None:
+            best = np.argmax(self.unary_values.reshape(-1, cardinality), axis=1)
+            return np.asarray(best, dtype=np.int32)
+        return np.array(
+            [self.unary(i).argmax() for i in range(self.graph.n_variables)], dtype=np.int32
+        )
+
+
+def folded_unary(potentials: Potentials) -> FloatArray:
+    """Unary log-potentials with every factor of arity one added in (a new array)."""
+    values = potentials.unary_values.copy()
+    target, source = _single_entries(potentials.graph)
+    if len(target):
+        np.add.at(values, target, potentials.factor_values[source])
+    return values
+
+
+def add_to_single_factors(
+    graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+) -> None:
+    """Add unary values to every factor of arity one: the transpose of `folded_unary`."""
+    source, target = _single_entries(graph)
+    if len(target):
+        factor_values[target] += unary_values[source]
+
+
+def _single_entries(graph: FactorGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Unary entries and table entries of all factors of arity one, in the same order."""
+    single = np.flatnonzero(graph.arities == 1)
+    variables = graph.slot_variables[graph.scope_offsets[single]]
+    sizes = graph.cardinalities[variables]
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    unary = np.repeat(graph.unary_offsets[variables], sizes) + within
+    return unary, np.repeat(graph.table_offsets[single], sizes) + within
+
+
+def conditioned_unary(
+    graph: FactorGraph, potentials: Potentials, observed: dict[int, int] | ArrayLike | None
+) -> FloatArray:
+    """`folded_unary` with evidence: the other labels of an observed variable get ``-inf``."""
+    require_graph(graph, potentials)
+    labels = observed_labels(graph, observed)
+    return with_evidence(graph, folded_unary(potentials), labels)
+
+
+def with_evidence(graph: FactorGraph, unary: FloatArray, labels: NDArray[np.int32]) -> FloatArray:
+    """Unary log-potentials with ``-inf`` for the other labels of every observed variable."""
+    clamped = np.flatnonzero(labels >= 0)
+    if len(clamped) == 0:
+        return unary
+    excluded = np.repeat(labels >= 0, graph.cardinalities)
+    excluded[graph.unary_offsets[clamped] + labels[clamped]] = False
+    return np.where(excluded, -np.inf, unary)
+
+
+def require_graph(graph: FactorGraph, potentials: Potentials) -> None:
+    """Refuse potentials of a graph with another structure."""
+    if not potentials.graph.has_structure_of(graph):
+        raise InvalidInputError(
+            f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
+        )
+
+
+def observed_labels(
+    graph: FactorGraph, observed: dict[int, int] | ArrayLike | None
+) -> NDArray[np.int32]:
+    """Evidence as one integer for each variable, ``-1`` where it is free.
+
+    ``observed`` is a mapping from variable to label, or already such an array.
+    """
+    labels = np.full(graph.n_variables, -1, dtype=np.int32)
+    if observed is None:
+        return labels
+    if isinstance(observed, dict):
+        for variable, label in observed.items():
+            if not 0 <= variable < graph.n_variables:
+                raise InvalidInputError(
+                    f"observed must name variables 0..{graph.n_variables - 1}, got {variable}"
+                )
+            labels[variable] = _checked_label("observed", graph, variable, label)
+        return labels
+    array = np.asarray(observed)
+    if array.shape != (graph.n_variables,) or array.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"observed must be a mapping or an integer array of shape ({graph.n_variables},), "
+            f"got dtype {array.dtype} and shape {array.shape}"
+        )
+    bad = np.flatnonzero((array < -1) | (array >= graph.cardinalities))
+    if len(bad):
+        _checked_label("observed", graph, int(bad[0]), int(array[bad[0]]))
+    return array.astype(np.int32)
+
+
+# -- helpers ------------------------------------------------------------------------------
+
+
+def _attach(
+    vector: _GraphVector, graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+) -> None:
+    expected = (int(graph.unary_offsets[-1]),), (int(graph.table_offsets[-1]),)
+    if (unary_values.shape, factor_values.shape) != expected:
+        raise InvalidInputError(
+            f"flat values must have shapes {expected[0]} and {expected[1]}, "
+            f"got {unary_values.shape} and {factor_values.shape}"
+        )
+    vector.graph = graph
+    vector.unary_values = unary_values
+    vector.factor_values = factor_values
+
+
+def _unary_shape(graph: FactorGraph, variable: int) -> tuple[int, ...]:
+    return (int(graph.cardinalities[variable]),)
+
+
+def _flatten(
+    name: str, tables: Tables, graph: FactorGraph, shape_of: Any, offsets: NDArray[np.int32]
+) -> FloatArray:
+    count = len(offsets) - 1
+    if tables is None:
+        return np.zeros(offsets[-1])
+    if isinstance(tables, np.ndarray):
+        tables = _one_axis_of_tables(name, tables, graph)
+    if len(tables) != count:
+        raise InvalidInputError(f"{name} must have {count} tables, got {len(tables)}")
+    if (
+        isinstance(tables, np.ndarray)
+        and tables.dtype.kind in "fiub"
+        and count
+        and _all_shapes(graph, name, tables.shape[1:])
+    ):
+        return np.array(tables, dtype=np.float64, order="C").reshape(-1)
+    values = np.zeros(offsets[-1])
+    for index, table in enumerate(tables):
+        if table is None:
+            continue
+        array = np.asarray(table, dtype=np.float64)
+        if array.shape != shape_of(graph, index):
+            raise InvalidInputError(
+                f"{name}[{index}] must have shape {shape_of(graph, index)}, got {array.shape}"
+            )
+        values[offsets[index] : offsets[index + 1]] = array.ravel()
+    return values
+
+
+def _one_axis_of_tables(name: str, tables: NDArray[Any], graph: FactorGraph) -> NDArray[Any]:
+    """An array whose first axis runs over variables or factors."""
+    if name == "unary" and tables.ndim > 2:
+        return tables.reshape(-1, tables.shape[-1])
+    if name == "factors" and graph.n_factors and tables.ndim == int(graph.arities[0]) > 0:
+        if _all_shapes(graph, name, tables.shape):
+            return np.broadcast_to(tables, (graph.n_factors, *tables.shape))
+        raise InvalidInputError(
+            f"factors must have {graph.n_factors} tables, or be one table of a shape that all "
+            f"factors share, got an array of shape {tables.shape}"
+        )
+    return tables
+
+
+def _all_shapes(graph: FactorGraph, name: str, shape: tuple[int, ...]) -> bool:
+    """True if every table of the graph has this one shape (no Python loop over tables)."""
+    if name == "unary":
+        return len(shape) == 1 and bool(np.all(graph.cardinalities == shape[0]))
+    if not bool(np.all(graph.arities == len(shape))):
+        return False
+    sizes = graph.cardinalities[graph.slot_variables].reshape(graph.n_factors, len(shape))
+    return bool(np.all(sizes == np.array(shape, dtype=np.int32)))
+
+
+def _require_log_values(name: str, values: FloatArray, offsets: NDArray[np.int32]) -> None:
+    # NaN and +inf are the two values whose maximum with anything finite is not finite
+    if values.size and not np.max(values) < np.inf:
+        bad = int(np.flatnonzero(~(values < np.inf))[0])
+        index = int(np.searchsorted(offsets, bad, side="right")) - 1
+        raise InvalidInputError(
+            f"{name}[{index}] must hold log values below +inf (-inf is allowed), got {values[bad]}"
+        )
+
+
+def _checked_index(name: str, index: int, count: int) -> int:
+    if not 0 <= index < count:
+        raise InvalidInputError(f"{name} must be in 0..{count - 1}, got {index}")
+    return int(index)
+
+
+def _checked_label(name: str, graph: FactorGraph, variable: int, label: int) -> int:
+    cardinality = int(graph.cardinalities[variable])
+    if not 0 <= label < cardinality:
+        raise InvalidInputError(
+            f"{name}: the label of variable {variable} must be in 0..{cardinality - 1}, got {label}"
+        )
+    return int(label)
+
+
+def selected_entries(
+    graph: FactorGraph, labels: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Flat indices of the unary and table entries that a complete labelling selects."""
+    array = np.asarray(labels)
+    if array.shape != (graph.n_variables,) or (array.size and array.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"labels must be an integer array of shape ({graph.n_variables},), "
+            f"got dtype {array.dtype} and shape {array.shape}"
+        )
+    bad = np.flatnonzero((array < 0) | (array >= graph.cardinalities))
+    if len(bad):
+        _checked_label("labels", graph, int(bad[0]), int(array[bad[0]]))
+    unary = graph.unary_offsets[:-1].astype(np.int64) + array.astype(np.int64)
+    table = graph.table_offsets[:-1].astype(np.int64)
+    # Horner over scope positions: index = (...(y_0 K_1 + y_1) K_2 + ...), all factors at once
+    local = np.zeros(graph.n_factors, dtype=np.int64)
+    for position in range(int(graph.arities.max(initial=0))):
+        has = np.flatnonzero(graph.arities > position)
+        variables = graph.slot_variables[graph.scope_offsets[has] + position]
+        local[has] = local[has] * graph.cardinalities[variables] + array[variables]
+    return unary, table + local

@@ -1,0 +1,83 @@
+"""What an inference and a MAP search return.
+
+Failure is a value: whether the method converged, how far it was, and what the number in
+``log_partition`` proves are fields, with one sentence for people in ``status``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit.graph.potentials import Beliefs
+
+__all__ = ["Bound", "InferenceResult", "MapResult"]
+
+Bound = Literal["exact", "upper", "lower"] | None
+
+
+@dataclass(frozen=True)
+class InferenceResult:
+    """Beliefs and log-partition of one run.
+
+    Attributes
+    ----------
+    beliefs
+        (Pseudo-)marginals of every variable and factor.
+    log_partition
+        The value of ``A(th)`` or of its approximation, natural logarithm.
+    bound
+        What is proved about ``log_partition``: it equals the true value ("exact"), is never
+        below it ("upper"), never above it ("lower"), or nothing (``None``).
+    converged, n_iter, residual
+        Whether the tolerance was met, after how many sweeps, and the last change.
+    status
+        One sentence that says how the run ended.
+    method
+        Name of the algorithm, e.g. ``"SumProduct(Bethe, sequential)"``.
+    log_partitions
+        One value for each example of a batch; a single graph has one.
+    diagnostics
+        Figures that only some methods have (effective sample size, treewidth, ...).
+    state
+        What a later run can start from (``init=``); not meant to be read.
+    """
+
+    beliefs: Beliefs
+    log_partition: float
+    bound: Bound
+    converged: bool
+    n_iter: int
+    residual: float
+    status: str
+    method: str = ""
+    log_partitions: NDArray[np.float64] | None = None
+    converged_examples: NDArray[np.bool_] | None = None
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    state: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """A labelling, its score, and what is proved about it.
+
+    ``upper_bound`` is never below the best score of any labelling; ``optimal`` is true only if
+    the labelling is proved to be a best one.  ``scores`` and ``optimal_examples`` say the same of
+    each example of a batch (``None``: of a single graph).  ``beliefs`` are those of the relaxation
+    over the local polytope where the method solves that; their linear score is the upper bound.
+    """
+
+    labels: NDArray[np.int32]
+    score: float
+    upper_bound: float
+    optimal: bool
+    status: str
+    method: str = ""
+    converged: bool = True
+    n_iter: int = 0
+    scores: NDArray[np.float64] | None = None
+    optimal_examples: NDArray[np.bool_] | None = None
+    beliefs: Beliefs | None = None

@@ -1,0 +1,350 @@
+"""Tied log-linear parameters: a linear map from weights to the potentials of a batch, and back.
+
+A template is a list of blocks.  A block covers ``n`` tables (unary or of factors) of one shape;
+table ``r`` with feature vector ``x_r`` gets
+
+    th_r(s) = sum_d x_r[d] W[d, g(s)]
+
+where ``g`` ties the entries ``s`` of a table: all different (full), ``(k, l)`` with ``(l, k)``
+(symmetric), or only the diagonal (Potts).  Without features ``x_r = 1``.  So ``th = Phi w`` and
+``Phi^T`` of a vector laid out like potentials (beliefs, gradients) are two products and a scatter,
+for all tables of all examples at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.numeric.compile import kernel
+
+__all__ = [
+    "Block",
+    "Template",
+    "Tying",
+    "add_shared",
+    "add_tied",
+    "gather_shared",
+    "gather_tied",
+    "tie_entries",
+]
+
+# -- Tying ---------------------------------------------------------------------------------
+# Tied tables: the same few numbers written into, and summed from, many places of a flat vector.
+#
+# Table ``r`` of a block has ``S`` entries from ``starts[r]``; entry ``s`` of every table belongs
+# to the parameter ``groups[s]`` (``-1``: to none).  Writing and summing are transposes of each
+# other.
+
+
+@kernel
+def add_shared(values: Any, groups: Any, starts: Any, out: Any) -> None:
+    """``out[starts[r] + s] += values[groups[s]]`` for every table ``r``."""
+    for row in range(starts.size):
+        start = starts[row]
+        for entry in range(groups.size):
+            group = groups[entry]
+            if group >= 0:
+                out[start + entry] += values[group]
+
+
+@kernel
+def add_tied(values: Any, groups: Any, starts: Any, out: Any) -> None:
+    """``out[starts[r] + s] += values[r, groups[s]]`` for every table ``r``."""
+    for row in range(starts.size):
+        start = starts[row]
+        for entry in range(groups.size):
+            group = groups[entry]
+            if group >= 0:
+                out[start + entry] += values[row, group]
+
+
+@kernel
+def gather_shared(vector: Any, groups: Any, starts: Any, sums: Any, out: Any) -> None:
+    """``out[groups[s]] += sum_r vector[starts[r] + s]``; ``sums`` is scratch of size ``S``.
+
+    Rows are summed entry by entry first: the inner loop is then a vector addition.
+    """
+    for entry in range(groups.size):
+        sums[entry] = 0.0
+    for row in range(starts.size):
+        start = starts[row]
+        for entry in range(groups.size):
+            sums[entry] += vector[start + entry]
+    for entry in range(groups.size):
+        group = groups[entry]
+        if group >= 0:
+            out[group] += sums[entry]
+
+
+@kernel
+def gather_tied(vector: Any, groups: Any, starts: Any, out: Any) -> None:
+    """``out[r, groups[s]] += vector[starts[r] + s]`` for every table ``r``."""
+    for row in range(starts.size):
+        start = starts[row]
+        for entry in range(groups.size):
+            group = groups[entry]
+            if group >= 0:
+                out[row, group] += vector[start + entry]
+
+
+# -- The algorithm -------------------------------------------------------------------------
+
+
+Tying = Literal["full", "symmetric", "potts", "potts-labels"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Weights of shape ``(n_features, n_groups)``, or ``(n_groups,)`` without features.
+
+    Parameters
+    ----------
+    name
+        What the weights are called in ``weight_blocks_``.
+    part
+        Which vector the tables lie in: ``"unary"`` or ``"factors"``.
+    starts
+        Where each table begins in that vector.
+    groups
+        For every entry of a table the parameter that it uses, ``-1`` for none.
+    features
+        ``(n_tables, n_features)``, dense or sparse (CSR); ``None`` is one constant feature.
+    shape
+        Shape that the weights are shown in; that of the map above if empty.
+    """
+
+    name: str
+    part: Literal["unary", "factors"]
+    starts: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    features: Any = None
+    shape: tuple[int, ...] = ()
+    _transposed: list[Any] = field(default_factory=list, repr=False, compare=False)
+
+    @classmethod
+    def unary(
+        cls,
+        graph: FactorGraph,
+        features: Any = None,
+        *,
+        variables: ArrayLike | None = None,
+        name: str = "unary",
+    ) -> Block:
+        """``th_i(y) = sum_d x_i[d] W[d, y]`` for all (or the given) variables."""
+        chosen = np.arange(graph.n_variables) if variables is None else np.asarray(variables)
+        cardinality = int(graph.uniform_cardinality or 0)
+        if len(chosen):
+            (cardinality,) = _one_shape(name, graph.cardinalities[chosen][:, None])
+        starts = graph.unary_offsets[chosen].astype(np.int64)
+        groups = np.arange(cardinality)
+        return cls(name, "unary", starts, groups, _checked(name, features, len(starts)))
+
+    @classmethod
+    def tables(
+        cls,
+        graph: FactorGraph,
+        tying: Tying = "full",
+        features: Any = None,
+        *,
+        factors: ArrayLike | None = None,
+        name: str = "tables",
+        shape: tuple[int, ...] = (),
+    ) -> Block:
+        """Tables of all (or the given) factors, which must have one shape, of any arity.
+
+        ``shape`` says it for a graph that happens to have no such factor.
+        """
+        chosen = np.arange(graph.n_factors) if factors is None else np.asarray(factors)
+        if len(chosen):
+            arity = int(graph.arities[chosen[0]])
+            if not np.all(graph.arities[chosen] == arity):
+                raise InvalidInputError(
+                    f"block {name!r}: factors must have one arity, "
+                    f"got {sorted(set(graph.arities[chosen].tolist()))}"
+                )
+            slots = graph.scope_offsets[chosen][:, None] + np.arange(arity)
+            shape = _one_shape(name, graph.cardinalities[graph.slot_variables[slots]])
+        groups, group_shape = tie_entries(shape, tying)
+        starts = graph.table_offsets[chosen].astype(np.int64)
+        features = _checked(name, features, len(starts))
+        leading = () if features is None else (int(features.shape[1]),)
+        return cls(name, "factors", starts, groups, features, (*leading, *group_shape))
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.groups.max(initial=-1)) + 1
+
+    @property
+    def n_weights(self) -> int:
+        return self.n_groups * (1 if self.features is None else int(self.features.shape[1]))
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """Shape in which the weights are shown."""
+        if self.shape:
+            return self.shape
+        if self.features is None:
+            return (self.n_groups,)
+        return (int(self.features.shape[1]), self.n_groups)
+
+    def add_potentials(self, weights: FloatArray, vector: FloatArray) -> None:
+        """Add this block's tables to the unary or factor vector of potentials."""
+        if self.features is None:
+            add_shared(np.ascontiguousarray(weights), self.groups, self.starts, vector)
+            return
+        values = self.features @ weights.reshape(-1, self.n_groups)
+        if self._is_whole(vector):
+            vector += values.reshape(-1)
+            return
+        add_tied(np.ascontiguousarray(values), self.groups, self.starts, vector)
+
+    def gradient(self, vector: FloatArray) -> FloatArray:
+        """The transpose of `add_potentials`, flat."""
+        if self.features is None:
+            out = np.zeros(self.n_groups)
+            gather_shared(vector, self.groups, self.starts, np.empty(self.groups.size), out)
+            return out
+        if self._is_whole(vector):
+            gathered = vector.reshape(-1, self.n_groups)
+        else:
+            gathered = np.zeros((self.starts.size, self.n_groups))
+            gather_tied(vector, self.groups, self.starts, gathered)
+        product: FloatArray = self._transpose() @ gathered
+        return product.reshape(-1)
+
+    def _transpose(self) -> Any:
+        if not self._transposed:
+            transposed = self.features.T
+            # a CSR transpose is CSC; turning it round once makes every product a row product
+            self._transposed.append(
+                transposed.tocsr() if hasattr(transposed, "tocsr") else transposed
+            )
+        return self._transposed[0]
+
+    def _is_whole(self, vector: FloatArray) -> bool:
+        """True if the tables cover the vector in order, without ties."""
+        size = self.groups.size
+        return (
+            size * self.starts.size == vector.size
+            and size == self.n_groups
+            and bool(np.array_equal(self.groups, np.arange(size)))
+            and bool(np.array_equal(self.starts, np.arange(self.starts.size) * size))
+        )
+
+
+class Template:
+    """Blocks of weights over one graph (usually the union of a batch).
+
+    Examples
+    --------
+    >>> graph = FactorGraph.chain(3, 2)
+    >>> features = np.array([[1.0], [0.0], [2.0]])
+    >>> blocks = [Block.unary(graph, features), Block.tables(graph, "potts", name="coupling")]
+    >>> template = Template(graph, blocks)
+    >>> template.n_weights
+    3
+    >>> potentials = template.potentials(np.array([0.0, 1.0, 0.5]))
+    >>> potentials.unary(2), potentials.factor(0)
+    (array([0., 2.]), array([[0.5, 0. ],
+           [0. , 0.5]]))
+    """
+
+    def __init__(self, graph: FactorGraph, blocks: Sequence[Block]) -> None:
+        names = [block.name for block in blocks]
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"blocks must have different names, got {names}")
+        self.graph = graph
+        self.blocks = tuple(blocks)
+        self.offsets = np.cumsum([0] + [block.n_weights for block in blocks])
+
+    @property
+    def n_weights(self) -> int:
+        return int(self.offsets[-1])
+
+    def potentials(self, weights: FloatArray) -> Potentials:
+        """``Phi w``."""
+        if weights.shape != (self.n_weights,):
+            raise InvalidInputError(
+                f"weights must have shape ({self.n_weights},), got {weights.shape}"
+            )
+        unary = np.zeros(int(self.graph.unary_offsets[-1]))
+        factors = np.zeros(int(self.graph.table_offsets[-1]))
+        for block, start, end in zip(self.blocks, self.offsets, self.offsets[1:], strict=False):
+            block.add_potentials(weights[start:end], unary if block.part == "unary" else factors)
+        return Potentials.from_flat(self.graph, unary, factors)
+
+    def gradient(self, vector: Potentials | Beliefs) -> FloatArray:
+        """``Phi^T`` of beliefs, or of a gradient with respect to potentials."""
+        gradient = np.empty(self.n_weights)
+        for block, start, end in zip(self.blocks, self.offsets, self.offsets[1:], strict=False):
+            values = vector.unary_values if block.part == "unary" else vector.factor_values
+            gradient[start:end] = block.gradient(values)
+        return gradient
+
+    def split(self, weights: FloatArray) -> dict[str, FloatArray]:
+        """Views of a flat weight vector, by the name of the block."""
+        return {
+            block.name: weights[start:end].reshape(block.weight_shape)
+            for block, start, end in zip(self.blocks, self.offsets, self.offsets[1:], strict=False)
+        }
+
+
+def tie_entries(shape: tuple[int, ...], tying: Tying) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    """Parameter of every entry of a table (row-major), and the shape of the parameters."""
+    size = int(np.prod(shape, dtype=np.int64))
+    if tying == "full":
+        return np.arange(size, dtype=np.int64), shape
+    if tying not in ("symmetric", "potts", "potts-labels"):
+        raise InvalidInputError(
+            f"tying must be 'full', 'symmetric', 'potts' or 'potts-labels', got {tying!r}"
+        )
+    if len(shape) < 2 or len(set(shape)) != 1:
+        raise InvalidInputError(
+            f"tying {tying!r} needs tables whose variables have one number of labels, got {shape}"
+        )
+    labels = np.indices(shape).reshape(len(shape), -1)
+    if tying == "symmetric":
+        _, groups = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
+        return groups.reshape(-1).astype(np.int64), (int(groups.max()) + 1,)
+    same = np.all(labels == labels[0], axis=0)
+    if tying == "potts":
+        return np.where(same, 0, -1), (1,)
+    return np.where(same, labels[0], -1), (shape[0],)
+
+
+def _one_shape(name: str, sizes: NDArray[Any]) -> tuple[int, ...]:
+    if not np.all(sizes == sizes[0]):
+        raise InvalidInputError(
+            f"block {name!r}: tables must have one shape, got {tuple(sizes[0].tolist())} and "
+            f"{tuple(sizes[np.flatnonzero(np.any(sizes != sizes[0], axis=1))[0]].tolist())}"
+        )
+    return tuple(int(size) for size in sizes[0])
+
+
+def _checked(name: str, features: Any, n_tables: int) -> Any:
+    """Features as a contiguous float matrix or CSR, one row for each table."""
+    if features is None:
+        return None
+    if hasattr(features, "tocsr"):
+        features = features.tocsr()
+        values = features.data
+    else:
+        features = np.ascontiguousarray(features, dtype=np.float64)
+        values = features
+    if features.ndim != 2 or features.shape[0] != n_tables:
+        raise InvalidInputError(
+            f"block {name!r}: features must have shape ({n_tables}, n_features), "
+            f"got {features.shape}"
+        )
+    if values.size and not np.isfinite(values).all():
+        raise InvalidInputError(f"block {name!r}: features must be finite, got NaN or infinity")
+    return features

@@ -1,0 +1,455 @@
+r"""Beliefs under entropy weights for every configuration, by quadratic bounds in the primal.
+
+For positive ``b`` and ``b0``
+
+    b log b <= b (log b0 - 1) + b^2 / b0,
+
+with equality at ``b0``.  Put in for every entropy term this makes a quadratic problem under the
+linear constraints of consistency, which is one solve of the node system (`_node_system`) and needs
+no line search.  Its solution ``b'`` may have negative entries.  Entries that are positive are taken
+over; the others become
+
+    min(eps(n), exp((th + lam - mu) / w - 1)),      eps(n) = 1 / (10 n)^2,
+
+where ``n`` counts how often this has happened to the entry and the exponential is the belief that
+the multipliers ``lam`` of the solve make in the dual.  So the bound is also a penalty on negative
+entries, which grows.
+
+The algorithm of the reference is changed in four ways.  There, negative entries become ``eps(n)``
+alone, which is much too large for beliefs such as 1e-10; the second term lets them fall faster (to
+`FALL` of what they were in one iteration), and brings those back that fell too far (`RISE`), which
+``b'`` would do very slowly.  Near the optimum the curvature ``2 w / b`` of the bound is twice the
+true one, so steps halve the distance at best; as soon as moves leave all beliefs of an example well
+above zero, the true curvature takes its place (Newton's method), as the reference proposes.  Large
+scores start with heat, as in `convex_dual`.  And convergence is not just a small change: the dual
+value at the multipliers, an upper bound, must meet the value of the beliefs.
+
+*Blocks.*  For large graphs the variables are cut into regions that overlap; a solve moves the
+variables of one region and the factors on them, with all other variables held.
+
+Reference: Domke, thesis (2009), section 4.4, algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit._typing import BoolArray, FloatArray, LongArray
+from fieldfit.entropy.counting_numbers import Convex, Entropy
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.convex.convex_dual import COLD, COOLING
+from fieldfit.inference.convex.convex_problem import ConvexProblem
+from fieldfit.inference.convex.convex_solver import ConvexSolver, Solution
+from fieldfit.inference.messages.message_run import Progress
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
+
+__all__ = [
+    "BOUND",
+    "SMALLEST",
+    "ConvexPrimal",
+    "Move",
+    "Region",
+    "by_entry",
+    "largest_by_example",
+    "make_regions",
+    "move",
+    "possible_entries",
+]
+
+# -- Convex blocks -------------------------------------------------------------------------
+# Regions of a large problem: some variables, the factors on them, and what those factors touch.
+#
+# Regions are runs of a breadth-first order, so that they hang together, and overlap with their
+# neighbours.  A region never holds variables of two examples.
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A problem with some variables held, and where its numbers lie in the whole one.
+
+    ``entries`` are those of its beliefs in the vector of unary entries and table entries,
+    ``messages`` those of its multipliers; ``free`` marks the variables that are not held.
+    """
+
+    problem: ConvexProblem
+    example: int
+    entries: LongArray
+    messages: LongArray
+    free: NDArray[np.bool_]
+
+
+def make_regions(problem: ConvexProblem, block_size: int, overlap: int) -> list[Region]:
+    """Regions of about ``block_size`` variables each, grown by ``overlap`` steps along factors."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    graph, batch = problem.graph, problem.batch
+    touches = _incidence(graph)
+    neighbours = (touches.T @ touches).tocsr()
+    regions = []
+    for example in range(batch.n_examples):
+        begin, end = (int(v) for v in batch.variable_offsets[example : example + 2])
+        own = neighbours[begin:end, begin:end]
+        left = np.ones(end - begin, dtype=np.bool_)
+        order: list[int] = []
+        while left.any():  # one component after the other
+            found = breadth_first_order(own, int(np.argmax(left)), return_predecessors=False)
+            left[found] = False
+            order.extend(found.tolist())
+        for start in range(0, len(order), block_size):
+            chosen = np.zeros(graph.n_variables)
+            chosen[begin + np.array(order[start : start + block_size])] = 1.0
+            for _ in range(overlap):
+                chosen = ((neighbours @ chosen > 0.0) | (chosen > 0.0)).astype(np.float64)
+            regions.append(_region(problem, example, touches, chosen > 0.0))
+    return regions
+
+
+def _region(
+    problem: ConvexProblem, example: int, touches: Any, chosen: NDArray[np.bool_]
+) -> Region:
+    graph = problem.graph
+    factors = np.flatnonzero(touches @ chosen.astype(np.float64) > 0.0)
+    slots = _ranges(graph.scope_offsets, factors)
+    members = chosen.copy()
+    members[graph.slot_variables[slots]] = True
+    variables = np.flatnonzero(members)
+    names = np.cumsum(members) - 1
+    part = FactorGraph.from_flat(
+        graph.cardinalities[variables], names[graph.slot_variables[slots]], graph.arities[factors]
+    )
+    unary, tables = _ranges(graph.unary_offsets, variables), _ranges(graph.table_offsets, factors)
+    restricted = ConvexProblem(
+        Batch.of([part]), problem.unary[unary], problem.tables[tables],
+        problem.unary_weights[unary], problem.factor_weights[tables],
+    )  # fmt: skip
+    entries = np.concatenate([unary, int(graph.unary_offsets[-1]) + tables])
+    return Region(
+        restricted, example, entries, _ranges(graph.message_offsets, slots), chosen[variables]
+    )
+
+
+def _incidence(graph: FactorGraph) -> Any:
+    """Factors of arity two or more by variables."""
+    from scipy.sparse import csr_array
+
+    linking = np.flatnonzero(graph.arities[graph.slot_factors] >= 2)
+    places = graph.slot_factors[linking], graph.slot_variables[linking]
+    shape = (graph.n_factors, graph.n_variables)
+    return csr_array((np.ones(len(linking)), places), shape=shape)
+
+
+def _ranges(offsets: NDArray[np.int32], chosen: LongArray) -> LongArray:
+    """All positions of the chosen ranges, one range after the other."""
+    sizes = np.diff(offsets)[chosen].astype(np.int64)
+    starts = offsets[chosen] - (np.cumsum(sizes) - sizes)
+    return np.asarray(np.repeat(starts, sizes) + np.arange(int(sizes.sum())), dtype=np.int64)
+
+
+# -- Quadratic bound -----------------------------------------------------------------------
+# One iteration of `ConvexPrimal`: a quadratic problem, and what its negative entries become.
+
+
+#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
+#: which is used after a move of which Newton's would have taken away at most this share of any
+#: belief above the least that counts (those below fall towards zero in many small steps, and moves
+#: with the bound's curvature, which halve the error, would go on as long).
+BOUND = 2.0
+NEWTON = 1.0
+CALM = 0.75
+NOTABLE = 1e-6
+#: Rounds of repeated solves in a step.
+ROUNDS = 2
+#: Least belief of a possible configuration, and the share to which one may fall in an iteration.
+SMALLEST = 1e-100
+FALL = 1e-4
+#: Beliefs that the multipliers make this many times as large come back.
+RISE = 10.0
+
+
+class Move(NamedTuple):
+    """New beliefs, multipliers and what the dual is there, and the curvature for the next move."""
+
+    beliefs: FloatArray
+    messages: FloatArray
+    bounds: FloatArray
+    curvature: FloatArray
+
+
+def move(
+    problem: ConvexProblem,
+    old: FloatArray,
+    counts: FloatArray,
+    heat: FloatArray,
+    curvature: FloatArray,
+    free: BoolArray | None,
+) -> Move:
+    """One quadratic problem; counts of entries that went astray go up."""
+    possible = possible_entries(problem)
+    new, messages = _quadratic(problem, old, heat, curvature, possible, free)
+    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > NOTABLE)
+    calm = curvature * largest_by_example(problem, np.maximum(loss, 0.0)) <= CALM
+    dual = problem.dual(messages, heat)
+    made = np.concatenate([dual.unary, dual.factors])
+    # what was negative falls; what fell too far comes back
+    astray = possible & (~(new > 0.0) | (made > RISE * new))
+    ceiling = 1.0 / (10.0 * counts[astray]) ** 2
+    new[astray] = np.maximum(
+        np.minimum(ceiling, made[astray]), np.maximum(new[astray], FALL * old[astray])
+    )
+    counts[astray] += 1.0
+    new = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
+    return Move(new, messages, dual.values, np.where(calm, NEWTON, BOUND))
+
+
+def _quadratic(
+    problem: ConvexProblem,
+    old: FloatArray,
+    heat: FloatArray,
+    curvature: FloatArray,
+    possible: BoolArray,
+    free: BoolArray | None,
+) -> tuple[FloatArray, FloatArray]:
+    """The solution of the quadratic problem, and its multipliers."""
+    graph, cut = problem.graph, len(problem.unary)
+    unary_weights, factor_weights = problem.heated(heat)
+    weights = np.concatenate([unary_weights, factor_weights])
+    scores = np.concatenate([problem.unary, problem.tables])
+    logs = np.log(old, out=np.zeros(len(old)), where=possible)
+    force = np.where(possible, scores - weights * (logs + 1.0), 0.0)
+    system = NodeSystem(
+        graph, old[:cut], old[cut:], problem.by_unary(curvature) * unary_weights,
+        problem.by_table(curvature) * factor_weights, free=free,
+        impossible=problem.impossible,
+    )  # fmt: skip
+    unary = _normalised(graph.unary_offsets, old[:cut], old[:cut] / unary_weights)
+    if free is not None:
+        held = np.repeat(~free, graph.cardinalities)
+        unary[held] = old[:cut][held]
+    factors = _normalised(graph.table_offsets, old[cut:], system.compliance)
+    response = system.respond(force[:cut], force[cut:], unary, factors, ROUNDS)
+    proposed = np.concatenate([unary + response.unary, factors + response.factors])
+    return proposed, response.messages
+
+
+def possible_entries(problem: ConvexProblem) -> BoolArray:
+    """Entries that are not excluded by a hard zero, unary ones first."""
+    return np.concatenate([~problem.impossible, np.isfinite(problem.tables)])
+
+
+def by_entry(problem: ConvexProblem, flags: BoolArray) -> BoolArray:
+    """A flag of each example repeated for each of its entries."""
+    return np.concatenate([problem.by_unary(flags), problem.by_table(flags)], dtype=np.bool_)
+
+
+def largest_by_example(problem: ConvexProblem, values: FloatArray) -> FloatArray:
+    """Largest value among the entries of each example."""
+    cut = len(problem.unary)
+    return problem.largest_by_example(values[:cut], values[cut:])
+
+
+def _normalised(
+    offsets: NDArray[np.int32], values: FloatArray, compliance: FloatArray
+) -> FloatArray:
+    """Every vector moved to the sum one, in proportion to how easily its entries give way."""
+    if len(offsets) == 1:
+        return values.copy()
+    total = np.add.reduceat(values, offsets[:-1])
+    give = np.add.reduceat(compliance, offsets[:-1])
+    rate = np.divide(1.0 - total, give, out=np.zeros(len(total)), where=give > 0.0)
+    return np.asarray(values + compliance * np.repeat(rate, np.diff(offsets)))
+
+
+# -- The algorithm -------------------------------------------------------------------------
+
+
+#: Scores that are larger than this many weights need heat at first (see `convex_dual`), which falls
+#: when no belief moves by more than the second number.
+WIDE = 30.0
+LOOSE = 0.1
+#: Rounding of values, as a share of them.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class ConvexPrimal(ConvexSolver):
+    """Successive quadratic bounds of a concave problem.
+
+    Parameters
+    ----------
+    entropy
+        An entropy with positive numbers for variables and factors, such as `Convex()`; a run may be
+        given weights for every configuration instead.
+    block_size
+        Variables of a region; ``None`` moves all variables at once.
+    overlap
+        By how many steps along factors regions grow beyond their own variables.
+    tol
+        Converged when no belief changes by more than this in an iteration, margins of factor
+        beliefs and beliefs of variables agree to this, and so do the value and its upper bound by
+        the dual.
+    max_iter
+        Most iterations (of blocks: over all regions).
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.grid(3, 3, 2)
+    >>> potentials = ff.Potentials(graph, unary=[[0.0, 1.0]] + [None] * 8, factors=np.eye(2))
+    >>> result = ConvexPrimal().run(graph, potentials)
+    >>> result.converged, result.beliefs.unary(8).round(3)
+    (True, array([0.499, 0.501]))
+    """
+
+    entropy: Entropy = field(default_factory=Convex)
+    block_size: int | None = None
+    overlap: int = 5
+    tol: float = 1e-8
+    max_iter: int = 500
+
+    _work: ClassVar[str] = "iteration"
+    _measure: ClassVar[str] = "largest change of a belief"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("block_size", 1), ("overlap", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InvalidInputError(f"{name} must be at least {least}, got {value}")
+
+    def _solve(
+        self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
+    ) -> Solution:
+        regions = None
+        if self.block_size is not None and self.block_size < problem.graph.n_variables:
+            regions = make_regions(problem, self.block_size, self.overlap)
+        ascent = _Ascent(problem, regions, init)
+        while ascent.active(self.tol).any() and ascent.n_iter < self.max_iter:
+            ascent.iterate(self.tol)
+            if progress is not None:
+                progress(ascent.n_iter, float(ascent.changes.max(initial=0.0)))
+            if ascent.has_failed:
+                break
+        return Solution(
+            beliefs=problem.beliefs(*ascent.normalised()),
+            messages=ascent.messages,
+            values=problem.dual(ascent.messages, np.zeros(problem.batch.n_examples)).values,
+            settled=~ascent.active(self.tol),
+            residual=float(ascent.changes.max(initial=0.0)),
+            n_iter=ascent.n_iter,
+        )
+
+
+class _Ascent:
+    """One run in progress; beliefs of variables and factors are one vector, cut at ``_cut``."""
+
+    def __init__(
+        self, problem: ConvexProblem, regions: list[Region] | None, init: InferenceResult | None
+    ) -> None:
+        graph, n_examples = problem.graph, problem.batch.n_examples
+        self.problem = problem
+        self.n_iter = 0
+        self.messages = np.zeros(int(graph.message_offsets[-1]))
+        self.changes = np.full(n_examples, np.inf)
+        self.gaps = np.full(n_examples, np.inf)
+        self.distances = np.full(n_examples, np.inf)
+        self.has_failed = False
+        self._regions = regions
+        self._curvature = np.full(n_examples if regions is None else len(regions), BOUND)
+        self._cut = len(problem.unary)
+        self._possible = possible_entries(problem)
+        self._counts = np.ones(len(self._possible))
+        ranges = problem.ranges()
+        largest = max(
+            problem.unary_weights.max(initial=0.0), problem.factor_weights.max(initial=0.0)
+        )
+        self._least_weights = problem.least_weights()
+        self.heat = np.zeros(n_examples)
+        if init is None:
+            self.heat = np.where(ranges > WIDE * largest, ranges / WIDE, 0.0)
+            # uniform over what is possible
+            hot = problem.dual(self.messages, 1e6 * (1.0 + ranges))
+            self.beliefs = np.concatenate([hot.unary, hot.factors])
+        else:
+            if not init.beliefs.graph.has_structure_of(graph):
+                raise InvalidInputError("init must be a result on a graph of this structure")
+            sizes = np.repeat(np.diff(graph.table_offsets), np.diff(graph.table_offsets))
+            factors = np.where(problem.is_linking_entry, init.beliefs.factor_values, 1.0 / sizes)
+            self.beliefs = np.concatenate([init.beliefs.unary_values, factors])
+        self.beliefs = np.where(self._possible, np.maximum(self.beliefs, SMALLEST), 0.0)
+
+    def active(self, tol: float) -> BoolArray:
+        """Examples that are under way."""
+        settled = (self.changes <= tol) & (self.gaps <= tol) & (self.distances <= tol)
+        return np.asarray(~(settled & (self.heat == 0.0)))
+
+    def iterate(self, tol: float) -> None:
+        """One quadratic problem of all examples at once, or one after the other of all regions."""
+        problem, cut, old = self.problem, self._cut, self.beliefs
+        cooler = (self.heat > 0.0) & (self.changes <= LOOSE)
+        heat = np.where(cooler, COOLING * self.heat, self.heat)
+        self.heat = np.where(heat < COLD * self._least_weights, 0.0, heat)
+        active = self.active(tol)
+        self.n_iter += 1
+        try:
+            if self._regions is None:
+                new, bounds = self._move_all(active)
+            else:
+                new = self._move_regions(active)
+                bounds = problem.dual(self.messages, self.heat).values
+        except IndefiniteError:
+            self.has_failed = True
+            return
+        self.changes = np.where(
+            active, largest_by_example(problem, np.abs(new - old)), self.changes
+        )
+        gaps = problem.gaps(problem.lack(new[:cut], new[cut:]))
+        self.gaps = np.where(active, gaps, self.gaps)
+        distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.heat))
+        self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
+        self.beliefs = new
+
+    def _move_all(self, active: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """New beliefs of active examples, and the values of the dual there."""
+        problem = self.problem
+        counts = self._counts.copy()
+        moved = move(problem, self.beliefs, counts, self.heat, self._curvature, None)
+        moving = by_entry(problem, active)
+        self._curvature = moved.curvature
+        self._counts = np.where(moving, counts, self._counts)
+        self.messages = np.where(problem.by_message(active), moved.messages, self.messages)
+        return np.where(moving, moved.beliefs, self.beliefs), moved.bounds
+
+    def _move_regions(self, active: BoolArray) -> FloatArray:
+        assert self._regions is not None
+        new = self.beliefs.copy()
+        for index, region in enumerate(self._regions):
+            if not active[region.example]:
+                continue
+            part, cut = region.problem, len(region.problem.unary)
+            old, counts = new[region.entries], self._counts[region.entries]
+            heat, curvature = self.heat[[region.example]], self._curvature[[index]]
+            moved = move(part, old, counts, heat, curvature, region.free)
+            held = np.repeat(~region.free, part.graph.cardinalities)
+            moved.beliefs[:cut][held] = old[:cut][held]
+            new[region.entries], self._counts[region.entries] = moved.beliefs, counts
+            self.messages[region.messages] = moved.messages
+            self._curvature[[index]] = moved.curvature
+        return new
+
+    def normalised(self) -> tuple[FloatArray, FloatArray]:
+        """The beliefs, each table scaled to the sum one."""
+        parts = []
+        for offsets, values in (
+            (self.problem.graph.unary_offsets, self.beliefs[: self._cut]),
+            (self.problem.graph.table_offsets, self.beliefs[self._cut :]),
+        ):
+            total = np.add.reduceat(values, offsets[:-1]) if len(offsets) > 1 else np.zeros(0)
+            parts.append(values / np.repeat(total, np.diff(offsets)))
+        return parts[0], parts[1]

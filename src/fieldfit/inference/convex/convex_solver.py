@@ -1,0 +1,127 @@
+"""What the solvers of concave problems have in common: options, runs and results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from numpy.typing import ArrayLike
+
+from fieldfit._typing import BoolArray, FloatArray
+from fieldfit.entropy.configuration_weights import EntropyWeights
+from fieldfit.entropy.counting_numbers import Entropy
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
+from fieldfit.inference.messages.message_run import Progress
+
+__all__ = ["ConvexSolver", "Solution"]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where a solver ended.
+
+    ``values`` are those of the dual at ``messages``, one for each example, and never below the
+    maximum; ``settled`` says which examples have converged.
+    """
+
+    beliefs: Beliefs
+    messages: FloatArray
+    values: FloatArray
+    settled: BoolArray
+    residual: float
+    n_iter: int
+
+
+class ConvexSolver(ABC):
+    """Abstract: maximises ``<th, b> - sum w b log b`` over consistent beliefs.
+
+    Subclasses are frozen dataclasses of options and implement `_solve`.
+    """
+
+    entropy: Entropy
+    tol: float
+    max_iter: int
+    #: What is counted, and what the residual is, in sentences about a run.
+    _work: ClassVar[str]
+    _measure: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.entropy, Entropy):
+            raise InvalidInputError(
+                f"entropy must be an object such as Convex(), got {self.entropy!r}"
+            )
+        if not self.tol > 0.0:
+            raise InvalidInputError(f"tol must be positive, got {self.tol}")
+        if self.max_iter < 1:
+            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+        weights: EntropyWeights | None = None,
+    ) -> InferenceResult:
+        """Beliefs and maximum of one graph; ``weights`` take the place of the entropy."""
+        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress, weights)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+        weights: EntropyWeights | None = None,
+    ) -> InferenceResult:
+        """Beliefs, and one maximum for each example."""
+        require_graph(batch.graph, potentials)
+        chosen = positive_weights(batch, self.entropy, weights)
+        problem = ConvexProblem.of(batch, potentials, chosen, observed)
+        found = self._solve(problem, init, progress)
+        converged = bool(found.settled.all())
+        bound = chosen.bound()
+        if weights is None:
+            proved = self.entropy.counting_numbers(batch.graph).bound
+            # the dual never lies below the maximum, but only the maximum itself may be exact
+            bound = proved if converged else ("upper" if proved else None)
+        name = "weights" if weights is not None else self.entropy.name
+        return InferenceResult(
+            beliefs=found.beliefs,
+            log_partition=float(found.values.sum()),
+            bound=bound,
+            converged=converged,
+            n_iter=found.n_iter,
+            residual=found.residual,
+            status=self._status(found),
+            method=f"{type(self).__name__}({name})",
+            log_partitions=found.values,
+            converged_examples=found.settled,
+            state=Multipliers(found.messages),
+        )
+
+    @abstractmethod
+    def _solve(
+        self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
+    ) -> Solution:
+        """Iterate until everything has settled, or `max_iter` is reached."""
+
+    def _status(self, found: Solution) -> str:
+        work = f"{found.n_iter} {self._work}{'s' if found.n_iter != 1 else ''}"
+        measure = f"{self._measure} {found.residual:.2g} after {work}"
+        settled = found.settled
+        if settled.all():
+            return f"converged: {measure}"
+        where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
+        return (
+            f"not converged{where}: {measure} (tol {self.tol:.2g}); more {self._work}s, or larger "
+            "weights, may help"
+        )

@@ -1,0 +1,199 @@
+"""Belief optimisation: a minimum of Bethe's free energy over the beliefs of variables alone.
+
+For given beliefs ``q`` of variables the best factor beliefs are known: in closed form for pairs of
+binary variables, by proportional fitting for all other factors (`kernels.scaling`,
+`kernels.fitting`).  So Bethe's free energy is a function ``F(q)`` of the beliefs of variables, with
+a derivative, and can be lowered step by step from any start, where belief propagation may run in
+circles.  A stationary point of ``F`` is a fixed point of propagation and the other way round.
+
+One run takes each example of a batch through up to three stages, none of which raises its ``F``:
+
+1. A few sweeps of belief propagation from where it starts; without cycles they are exact, and hard
+   zeros are passed along.  What they find is taken only if its ``F`` is not larger.
+2. Descent: Newton's steps, damped (`_newton`), or, where the second derivative would need too much
+   memory, natural gradient steps with Anderson's acceleration (`_descent`).
+3. Where these crawl, as with couplings so strong that neighbours are tied together to more digits
+   than a belief has, rounds of concave problems (`double_loop`), and descent again.
+
+References: Welling and Teh, "Belief optimization for binary networks: a stable alternative to loopy
+belief propagation", UAI 2001; Yedidia, Freeman and Weiss, "Constructing free-energy approximations
+and generalized belief propagation algorithms", IEEE Trans. Information Theory 51 (2005).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.counting_numbers import Bethe
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.conditioning import condition
+from fieldfit.inference.free_energy.bethe_descent import (
+    BetheSearch,
+    Found,
+    normalised,
+    slot_entries,
+)
+from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
+from fieldfit.inference.free_energy.k_step_descent import Relaxation, relax_bethe
+from fieldfit.inference.messages.message_arrays import State
+from fieldfit.inference.messages.message_run import Progress
+
+__all__ = ["BeliefOptimization", "Relaxation", "relax_bethe"]
+
+#: Belief with which a label returns that had none in the beliefs to start from: they may come from
+#: other observations.
+RETURNING = 1e-4
+
+
+@dataclass(frozen=True)
+class BeliefOptimization:
+    """Bethe's beliefs by descent on the free energy; it converges, from any start.
+
+    Parameters
+    ----------
+    tol
+        Converged when a full step would move no belief of a variable by more than this.
+    max_iter
+        Most steps, sweeps and rounds together.
+    n_jobs
+        Threads for sweeps of propagation; 1 if ``None``.  The result does not depend on it.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(3, 2)
+    >>> result = BeliefOptimization().run(graph, ff.Potentials(graph))
+    >>> round(result.log_partition, 6), result.bound
+    (2.079442, 'exact')
+    """
+
+    tol: float = 1e-8
+    max_iter: int = 1000
+    n_jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tol > 0.0:
+            raise InvalidInputError(f"tol must be positive, got {self.tol}")
+        if self.max_iter < 1:
+            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | Beliefs | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """Beliefs and log-partition of one graph; ``progress`` is told (steps, residual)."""
+        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | Beliefs | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """Beliefs, and one log-partition for each example of a batch.
+
+        The descent begins at the beliefs of variables in ``init``, or at uniform ones.
+        """
+        graph = batch.graph
+        require_graph(graph, potentials)
+        model, _ = condition(graph, potentials, observed)
+        energy = BetheEnergy(batch, model.unary, potentials.factor_values)
+        start = _start(graph, model.unary, init)
+        messages = None
+        if isinstance(init, InferenceResult) and isinstance(init.state, State):
+            # an excluded label may be possible under the new potentials: forget exclusions
+            messages = np.where(np.isneginf(init.state.message), 0.0, init.state.message)
+        search = BetheSearch(
+            batch,
+            energy,
+            start,
+            np.ones(graph.n_variables, dtype=np.bool_),
+            self.tol,
+            self.max_iter,
+            self.n_jobs,
+            messages,
+            progress,
+        )
+        return self._result(batch, energy, search.run())
+
+    def _result(self, batch: Batch, energy: BetheEnergy, found: Found) -> InferenceResult:
+        graph = batch.graph
+        energy(found.log_unary, np.arange(batch.n_examples), np.empty_like(found.log_unary))
+        converged = bool(found.converged_examples.all())
+        residual = float(found.residuals.max(initial=0.0))
+        return InferenceResult(
+            beliefs=Beliefs(graph, energy.state.beliefs, energy.tables()),
+            log_partition=float(-found.free_energies.sum()),
+            bound=Bethe().counting_numbers(graph).bound if converged else None,
+            converged=converged,
+            n_iter=found.n_iter,
+            residual=residual,
+            status=self._status(found, residual),
+            method="BeliefOptimization",
+            log_partitions=-found.free_energies,
+            converged_examples=found.converged_examples,
+            state=State(_messages(graph, energy, found), found.log_unary),
+        )
+
+    def _status(self, found: Found, residual: float) -> str:
+        settled = found.converged_examples
+        work = f"{found.n_iter} step{'s' if found.n_iter != 1 else ''}"
+        if settled.all():
+            return f"converged: a full step would move a belief by {residual:.2g} after {work}"
+        where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
+        return (
+            f"not converged{where}: a full step would still move a belief by {residual:.2g} after "
+            f"{work} (tol {self.tol:.2g}); more steps may help"
+        )
+
+
+# -- helpers ------------------------------------------------------------------------------
+
+
+def _start(
+    graph: FactorGraph, unary: FloatArray, init: InferenceResult | Beliefs | None
+) -> FloatArray:
+    """Normalised log-beliefs to start from: labels without weight have none, all others some."""
+    possible = unary > -np.inf
+    if init is None:
+        return normalised(graph, np.where(possible, 0.0, -np.inf))
+    beliefs = init.beliefs if isinstance(init, InferenceResult) else init
+    if not beliefs.graph.has_structure_of(graph):
+        raise InvalidInputError(
+            f"init must be beliefs on a graph of this structure ({graph!r}), got {beliefs.graph!r}"
+        )
+    values = beliefs.unary_values
+    if not (np.isfinite(values).all() and (values >= 0.0).all()):
+        raise InvalidInputError("init must hold finite beliefs of at least 0, got others")
+    if isinstance(init, InferenceResult) and isinstance(init.state, State):
+        logs = init.state.log_belief  # these do not underflow
+    else:
+        logs = np.full(len(values), -np.inf)
+        np.log(values, where=values > 0.0, out=logs)
+    logs = np.where(np.isneginf(logs), np.log(RETURNING), logs)
+    return normalised(graph, np.where(possible, logs, -np.inf))
+
+
+def _messages(graph: FactorGraph, energy: BetheEnergy, found: Found) -> FloatArray:
+    """Messages that make these beliefs, for propagation to start from: ``log q_i - u_ai``."""
+    own, vectors = found.log_unary[slot_entries(graph)], energy.state.vectors
+    usable = (own > -np.inf) & (vectors > -np.inf)
+    message = np.where(usable, own - np.where(usable, vectors, 0.0), -np.inf)
+    if len(message):
+        top = np.maximum.reduceat(message, graph.message_offsets[:-1])
+        message -= np.repeat(np.where(np.isneginf(top), 0.0, top), np.diff(graph.message_offsets))
+    return message

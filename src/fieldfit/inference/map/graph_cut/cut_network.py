@@ -1,0 +1,338 @@
+"""What minimum cuts share: the network of a graph, its buffers, and checks of what a cut can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit._typing import ByteArray, FloatArray, IntArray
+from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials, conditioned_unary
+from fieldfit.inference.map.graph_cut.boykov_kolmogorov import (
+    SIDE,
+    SINK,
+    Flow,
+    IndexArray,
+    Network,
+    Trees,
+    solve,
+)
+from fieldfit.inference.messages.message_arrays import NO_WEIGHT
+from fieldfit.numeric.compile import kernel
+
+__all__ = [
+    "Arcs",
+    "arcs_of",
+    "choices_of",
+    "cut_choices",
+    "examples_with",
+    "new_flow",
+    "new_trees",
+    "raise_no_weight",
+]
+
+# -- From tables of pairs to a flow network whose cuts are labellings ----------------------
+# Every variable chooses between two labels, ``first[i]`` (``x_i = 0``, the source's side) and
+# ``second[i]`` (``x_i = 1``); they are equal if there is no choice.  A table of a pair is then
+# four numbers, in *normal form*
+#
+#     th(x_i, x_j) = constant + slope_i x_i + slope_j x_j
+#                    - forward [x_i = 0, x_j = 1] - backward [x_i = 1, x_j = 0]
+#
+# with capacities ``forward, backward >= 0`` if ``th(0,0) + th(1,1) >= th(0,1) + th(1,0)``; two
+# equal capacities where all four numbers are finite, because the least flow then goes to the
+# terminals.  A hard zero is an infinite capacity, or forbids a label of one variable.
+#
+# Reference: Kolmogorov and Zabih, "What energy functions can be minimized via graph cuts?", IEEE
+# Trans. Pattern Analysis and Machine Intelligence 26 (2004).
+
+
+#: A pair counts as submodular if it is so up to this, relative to its entries: tables that are
+#: computed, e.g. as sums of weights, miss equality by rounding.
+SLACK = 1e-12
+#: Bits of a set of forbidden labels.
+NOT_FIRST, NOT_SECOND = 1, 2
+
+
+class Pairs(NamedTuple):
+    """A model of pairs with two labels to choose from for each variable."""
+
+    unary: FloatArray
+    tables: FloatArray
+    factors: IntArray  # factors of arity two
+    first: IntArray
+    second: IntArray
+
+
+@kernel
+def build_network(structure: Any, factors: IntArray, slot_arcs: IndexArray) -> Network:
+    """One node for each variable, one arc for each slot of a pair, in the order of the slots.
+
+    ``slot_arcs`` receives the arc of each slot.
+    """
+    n_arcs = len(structure.variable_slots)
+    for arc in range(n_arcs):
+        slot_arcs[structure.variable_slots[arc]] = arc
+    offsets = structure.variable_slot_offsets.astype(np.uint32)
+    heads = np.empty(n_arcs, dtype=np.uint32)
+    reverses = np.empty(n_arcs, dtype=np.uint32)
+    for factor in factors:
+        slot = structure.scope_offsets[factor]
+        there, back = slot_arcs[slot], slot_arcs[slot + 1]
+        heads[there] = structure.slot_variables[slot + 1]
+        heads[back] = structure.slot_variables[slot]
+        reverses[there] = back
+        reverses[back] = there
+    return Network(offsets, heads, reverses)
+
+
+@kernel
+def choose_labels(
+    structure: Any, unary: FloatArray, first: IntArray, second: IntArray, counts: IntArray
+) -> None:
+    """First and last possible label of each variable, and how many are possible."""
+    for i in range(len(structure.cardinalities)):
+        first[i] = second[i] = counts[i] = 0
+        for y in range(structure.cardinalities[i]):
+            if unary[structure.unary_offsets[i] + y] != NO_WEIGHT:
+                if counts[i] == 0:
+                    first[i] = y
+                second[i] = y
+                counts[i] += 1
+
+
+@kernel(forceinline=True)
+def four_entries(structure: Any, pairs: Pairs, factor: int) -> tuple[float, float, float, float]:
+    """``th(0,0), th(0,1), th(1,0), th(1,1)`` of one pair."""
+    slot = structure.scope_offsets[factor]
+    i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
+    n_columns = structure.cardinalities[j]
+    start = structure.table_offsets[factor]
+    low, high = start + pairs.first[i] * n_columns, start + pairs.second[i] * n_columns
+    left, right = pairs.first[j], pairs.second[j]
+    return (
+        pairs.tables[low + left],
+        pairs.tables[low + right],
+        pairs.tables[high + left],
+        pairs.tables[high + right],
+    )
+
+
+@kernel(forceinline=True)
+def is_submodular(t00: float, t01: float, t10: float, t11: float) -> bool:
+    """Whether a minimum cut can represent the table; sums of two equal entries cancel exactly."""
+    if t01 == NO_WEIGHT or t10 == NO_WEIGHT:
+        return True
+    if t00 == NO_WEIGHT or t11 == NO_WEIGHT:
+        return False
+    excess = (t00 - t10) + (t11 - t01)
+    return excess >= 0.0 or excess >= -SLACK * (abs(t00) + abs(t01) + abs(t10) + abs(t11))
+
+
+@kernel(forceinline=True)
+def _line(low: float, high: float) -> tuple[float, float, int]:
+    """``constant + slope x`` through two values, and which of them are forbidden."""
+    if low == NO_WEIGHT:
+        if high == NO_WEIGHT:
+            return 0.0, 0.0, NOT_FIRST | NOT_SECOND
+        return high, 0.0, NOT_FIRST
+    if high == NO_WEIGHT:
+        return low, 0.0, NOT_SECOND
+    return low, high - low, 0
+
+
+@kernel
+def normal_form(
+    t00: float, t01: float, t10: float, t11: float
+) -> tuple[float, float, float, float, float, int, int]:
+    """Constant, slopes, forward and backward capacity, forbidden labels of both variables.
+
+    The table has to be submodular.
+    """
+    if t00 != NO_WEIGHT and t01 != NO_WEIGHT and t10 != NO_WEIGHT and t11 != NO_WEIGHT:
+        half = max(0.0, 0.5 * ((t00 - t10) + (t11 - t01)))
+        slope_i = 0.5 * ((t10 - t00) + (t11 - t01))
+        slope_j = 0.5 * ((t01 - t00) + (t11 - t10))
+        return t00, slope_i, slope_j, half, half, 0, 0
+    # a row or a column of hard zeros forbids a label; what is left is a line
+    if t00 == NO_WEIGHT and t01 == NO_WEIGHT:
+        constant, slope, forbidden = _line(t10, t11)
+        return constant, 0.0, slope, 0.0, 0.0, NOT_FIRST, forbidden
+    if t10 == NO_WEIGHT and t11 == NO_WEIGHT:
+        constant, slope, forbidden = _line(t00, t01)
+        return constant, 0.0, slope, 0.0, 0.0, NOT_SECOND, forbidden
+    if t00 == NO_WEIGHT and t10 == NO_WEIGHT:
+        constant, slope, forbidden = _line(t01, t11)
+        return constant, slope, 0.0, 0.0, 0.0, forbidden, NOT_FIRST
+    if t01 == NO_WEIGHT and t11 == NO_WEIGHT:
+        constant, slope, forbidden = _line(t00, t10)
+        return constant, slope, 0.0, 0.0, 0.0, forbidden, NOT_SECOND
+    # otherwise the diagonal is finite and infinite capacities do it
+    if t01 == NO_WEIGHT and t10 == NO_WEIGHT:
+        slope = 0.5 * (t11 - t00)
+        return t00, slope, slope, np.inf, np.inf, 0, 0
+    if t01 == NO_WEIGHT:
+        return t00, t10 - t00, t11 - t10, np.inf, 0.0, 0, 0
+    return t00, t11 - t01, t01 - t00, 0.0, np.inf, 0, 0
+
+
+@kernel
+def find_unsuitable_pair(structure: Any, pairs: Pairs) -> int:
+    """The first pair that is not submodular, or -1."""
+    for factor in pairs.factors:
+        t00, t01, t10, t11 = four_entries(structure, pairs, factor)
+        if not is_submodular(t00, t01, t10, t11):
+            return factor
+    return -1
+
+
+@kernel
+def fill_capacities(
+    structure: Any,
+    pairs: Pairs,
+    slot_arcs: IndexArray,
+    residual: FloatArray,
+    terminal: FloatArray,
+    forbidden: ByteArray,
+) -> int:
+    """Capacities of the network of submodular pairs; a variable without a label, or -1.
+
+    ``forbidden`` receives the labels that a table excludes.  A variable without any has no arc to a
+    terminal, so that the rest of the network can be solved nevertheless.
+    """
+    n_variables = len(structure.cardinalities)
+    for i in range(n_variables):
+        start = structure.unary_offsets[i]
+        terminal[i] = pairs.unary[start + pairs.first[i]] - pairs.unary[start + pairs.second[i]]
+        forbidden[i] = 0
+    for factor in pairs.factors:
+        t00, t01, t10, t11 = four_entries(structure, pairs, factor)
+        _, slope_i, slope_j, forward, backward, not_i, not_j = normal_form(t00, t01, t10, t11)
+        slot = structure.scope_offsets[factor]
+        i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
+        terminal[i] -= slope_i
+        terminal[j] -= slope_j
+        forbidden[i] |= not_i
+        forbidden[j] |= not_j
+        residual[slot_arcs[slot]] = forward
+        residual[slot_arcs[slot + 1]] = backward
+    empty = -1
+    for i in range(n_variables):
+        if forbidden[i] == NOT_FIRST:
+            terminal[i] = -np.inf
+        elif forbidden[i] == NOT_SECOND:
+            terminal[i] = np.inf
+        elif forbidden[i] != 0:
+            terminal[i] = 0.0
+            empty = i
+    return empty
+
+
+# -- The algorithm -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Arcs:
+    """The flow network of a graph of pairs: one node for each variable, two arcs for each pair."""
+
+    network: Network
+    slot_arcs: IndexArray
+    factors: IntArray  # factors of arity two
+
+
+# weak keys, and values that do not refer to the graph: a graph takes its network with it
+_kept_arcs: WeakKeyDictionary[FactorGraph, Arcs] = WeakKeyDictionary()
+
+
+def arcs_of(graph: FactorGraph, method: str) -> Arcs:
+    """The network of a graph, made once; refuses factors of more than two variables."""
+    arcs = _kept_arcs.get(graph)
+    if arcs is None:
+        large = np.flatnonzero(graph.arities > 2)
+        if len(large):
+            raise InvalidInputError(
+                f"factor {large[0]} must have at most two variables for {method}, got "
+                f"{graph.arities[large[0]]}; ExactMap and MaxProduct take any number"
+            )
+        factors = np.flatnonzero(graph.arities == 2).astype(np.int32)
+        slot_arcs = np.zeros(graph.n_slots, dtype=np.uint32)
+        network = build_network(graph.structure, factors, slot_arcs)
+        arcs = _kept_arcs[graph] = Arcs(network, slot_arcs, factors)
+    return arcs
+
+
+def choices_of(
+    graph: FactorGraph,
+    potentials: Potentials,
+    observed: dict[int, int] | ArrayLike | None,
+    factors: IntArray,
+) -> tuple[Pairs, IntArray]:
+    """The first and last possible label of every variable, and how many are possible."""
+    unary = conditioned_unary(graph, potentials, observed)
+    constants = potentials.factor_values[graph.table_offsets[:-1][graph.arities == 0]]
+    if np.isneginf(constants).any():
+        raise_no_weight("a constant factor is -inf")
+    first, second, counts = (np.empty(graph.n_variables, dtype=np.int32) for _ in range(3))
+    choose_labels(graph.structure, unary, first, second, counts)
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        raise_no_weight(f"no label of variable {empty[0]} is possible")
+    # kernels are compiled for writeable arrays; a read-only view is copied
+    tables = np.require(potentials.factor_values, np.float64, ["C", "W"])
+    return Pairs(unary, tables, factors, first, second), counts
+
+
+def cut_choices(graph: FactorGraph, arcs: Arcs, pairs: Pairs) -> NDArray[np.uint8]:
+    """A minimum cut of submodular pairs: 1 for each variable that takes its second label."""
+    flow = new_flow(graph.n_variables, len(arcs.network.heads))
+    forbidden = np.empty(graph.n_variables, dtype=np.uint8)
+    empty = fill_capacities(
+        graph.structure, pairs, arcs.slot_arcs, flow.residual, flow.terminal, forbidden
+    )
+    if empty >= 0:
+        raise_no_weight(f"hard zeros exclude every label of variable {empty}")
+    trees = new_trees(graph.n_variables)
+    solve(arcs.network, flow, trees)
+    if flow.conflict.any():
+        where = np.flatnonzero(flow.conflict)[0]
+        raise_no_weight(f"hard zeros around variable {where} contradict each other")
+    # free nodes may be on either side: of equally good labels the first
+    choices: NDArray[np.uint8] = (trees.node[:, SIDE] == SINK).astype(np.uint8)
+    return choices
+
+
+def new_flow(n_nodes: int, n_arcs: int) -> Flow:
+    """Room for a flow; capacities are not set."""
+    return Flow(
+        residual=np.empty(n_arcs),
+        terminal=np.empty(n_nodes),
+        supply=np.empty(n_nodes),
+        conflict=np.empty(n_nodes, dtype=np.uint8),
+    )
+
+
+def new_trees(n_nodes: int) -> Trees:
+    """Room for the search trees."""
+    return Trees(
+        node=np.empty((n_nodes, 4), dtype=np.uint32),
+        waiting=np.empty(n_nodes, dtype=np.uint8),
+        queue=np.empty(n_nodes, dtype=np.uint32),
+        orphans=np.empty(n_nodes, dtype=np.uint32),
+    )
+
+
+def examples_with(batch: Batch, variables: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which examples have a variable of a given set."""
+    some: NDArray[np.bool_] = batch.max_variables(variables.astype(np.float64)) > 0.0
+    return some
+
+
+def raise_no_weight(reason: str) -> NoReturn:
+    """The error for a model that excludes every labelling."""
+    raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {reason}")

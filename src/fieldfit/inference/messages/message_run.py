@@ -1,0 +1,400 @@
+"""One run of message passing: sweep, watch what changes, stop, and say what was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.counting_numbers import CountingNumbers
+from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, conditioned_unary
+from fieldfit.graph.result import Bound, InferenceResult
+from fieldfit.inference.messages.message_arrays import (
+    ABOVE_TOLERANCE,
+    CONTRADICTION,
+    Changes,
+    Model,
+    State,
+)
+from fieldfit.inference.messages.message_beliefs import (
+    factor_beliefs,
+    fill_exp_tables,
+    largest_disagreements,
+    pair_beliefs,
+    unary_beliefs,
+)
+from fieldfit.inference.messages.message_sweeps import (
+    neighbours_of_moved,
+    refresh,
+    restricted_plan,
+    run_sweeps,
+    variable_changes,
+)
+from fieldfit.inference.messages.residual_schedule import residual_messages
+from fieldfit.inference.messages.schedule import cached_plan, common_labels
+
+if TYPE_CHECKING:
+    from fieldfit.inference.messages.sum_product import SumProduct
+
+__all__ = [
+    "MessageRun",
+    "Progress",
+    "at_floor",
+    "build_model",
+    "initial_state",
+    "raise_contradiction",
+    "sweep_kernel",
+]
+
+# -- The arrays that message passing starts from: the model of a run and its first state ---
+
+
+def build_model(
+    graph: FactorGraph,
+    potentials: Potentials,
+    counting: CountingNumbers,
+    observed: dict[int, int] | ArrayLike | None,
+) -> Model:
+    """Potentials with evidence and entropy applied, checked for factors that forbid everything."""
+    unary = conditioned_unary(graph, potentials, observed)
+    weight = np.where(graph.arities >= 2, counting.factor, 1.0)
+    # kernels are compiled for writeable arrays; a read-only view is copied
+    tables = np.require(potentials.factor_values, np.float64, ["C", "W"])
+    exp_table = np.empty(len(tables))
+    empty = fill_exp_tables(graph.structure, tables, weight, exp_table)
+    if empty >= 0:
+        raise ZeroWeightError(
+            f"the model has total weight zero: every entry of factors[{empty}] is -inf"
+        )
+    return Model(
+        unary=unary,
+        log_table=tables,
+        exp_table=exp_table,
+        factor_weight=weight,
+        variable_total=counting.variable_total,
+        floor=_floor(unary, tables, graph.n_variables + graph.n_factors),
+    )
+
+
+def _floor(unary: NDArray[np.float64], tables: NDArray[np.float64], n_tables: int) -> float:
+    """Ten times less than any sum of potentials, one from each table (taken as at least 100).
+
+    On an acyclic graph a message is such a sum, so nothing is cut off there, however long a chain
+    of hard constraints adds up its evidence.
+    """
+    largest = 100.0
+    for values in (unary, tables):
+        least = float(values.min(initial=0.0))
+        if least == -np.inf:
+            least = float(values.min(initial=0.0, where=values > -np.inf))
+        largest = max(largest, -least, float(values.max(initial=0.0)))
+    return -10.0 * largest * (1 + n_tables)
+
+
+def initial_state(graph: FactorGraph, model: Model, init: InferenceResult | None) -> State:
+    """Uniform messages, or those of an earlier result; beliefs to match."""
+    n_messages = int(graph.message_offsets[-1])
+    if init is None:
+        message = np.zeros(n_messages)
+    else:
+        earlier = init.state
+        if not isinstance(earlier, State) or len(earlier.message) != n_messages:
+            raise InvalidInputError("init must be a SumProduct result on a graph of this structure")
+        # an excluded label may be possible under the new potentials: forget exclusions
+        message = np.where(np.isneginf(earlier.message), 0.0, earlier.message)
+    state = State(message=message, log_belief=np.empty(int(graph.unary_offsets[-1])))
+    refresh_all(graph, model, state)
+    return state
+
+
+def at_floor(graph: FactorGraph, model: Model, state: State) -> NDArray[np.bool_]:
+    """Variables with a message near the floor (damping only approaches it): it would fall on."""
+    is_low = state.message < 0.5 * model.floor
+    if not is_low.any():
+        return np.zeros(graph.n_variables, dtype=np.bool_)
+    is_low &= state.message > -np.inf
+    slots = np.searchsorted(graph.message_offsets, np.flatnonzero(is_low), side="right") - 1
+    low = np.zeros(graph.n_variables, dtype=np.bool_)
+    low[graph.slot_variables[slots]] = True
+    return low
+
+
+def refresh_all(graph: FactorGraph, model: Model, state: State) -> None:
+    """Beliefs of all variables from the messages; raises if a variable has no label left."""
+    everyone = np.arange(graph.n_variables, dtype=np.int32)
+    labels = common_labels(graph)
+    flags = refresh(labels, graph.structure, everyone, 0, len(everyone), model, state)
+    if flags & CONTRADICTION:
+        raise_contradiction(graph, state)
+
+
+def raise_contradiction(graph: FactorGraph, state: State) -> NoReturn:
+    """Say which variable has no possible label."""
+    impossible = np.add.reduceat(
+        state.log_belief > -np.inf, graph.unary_offsets[:-1], dtype=np.int64
+    )
+    empty = np.flatnonzero(impossible == 0)
+    where = f"no label of variable {empty[0]} is possible" if len(empty) else "messages vanish"
+    raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {where}")
+
+
+# -- The algorithm -------------------------------------------------------------------------
+
+
+Progress = Callable[[int, float], None]
+
+#: Messages per kernel call, about half a second: between calls the user may interrupt.
+MESSAGES_PER_CALL = 20_000_000
+#: Sweeps between two looks at what still changes; 4 to 16 cost about the same on grids.
+SWEEPS_PER_CALL = 8
+#: Sweeps between two looks at whether the beliefs of a concave entropy agree (about three sweeps'
+#: worth of work).
+SWEEPS_PER_LOOK = 64
+#: Share of the tolerance below which a change is not passed on; at 1 the last sweep over
+#: everything often finds work left, at 0.1 a tenth more messages are computed.
+SETTLED = 0.25
+#: Automatic damping: steps taken when the residual has not fallen for `PATIENCE` calls.
+DAMPING_STEPS = (0.3, 0.6, 0.9)
+PATIENCE = 8
+
+
+class MessageRun:
+    """One run in progress: the arrays, and what has converged."""
+
+    def __init__(
+        self,
+        options: SumProduct,
+        batch: Batch,
+        model: Model,
+        state: State,
+        counting: CountingNumbers,
+        progress: Progress | None,
+        free: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """``free`` marks the variables whose messages matter; ``None`` is all of them."""
+        self.options = options
+        self.free = free
+        self.counting = counting
+        self.batch = batch
+        self.graph = batch.graph
+        self.model = model
+        self.state = state
+        self.progress = progress
+        self.labels = common_labels(batch.graph)
+        self.is_bethe = bool(
+            np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0)
+        )
+        self.n_iter = 0
+        self.n_messages = 0
+        self.changes = np.zeros(batch.graph.n_variables)  # of the messages into each variable
+
+    def sweeps(self, max_sweeps: int) -> None:
+        """Sweep until nothing changes by more than the tolerance.
+
+        Every few sweeps the plan is cut down to what may still change; when that has settled, a
+        sweep over everything measures the residual, so that what is reported never rests on a
+        message that was left out.
+        """
+        structure, tol = self.graph.structure, self.options.tol
+        everything = cached_plan(
+            self.graph, self.options.schedule, self.options.order, is_bethe=self.is_bethe
+        )
+        if self.free is not None:
+            everything = restricted_plan(structure, everything, self.free)
+        kernel = sweep_kernel(self.options.n_jobs)
+        given = self.options.damping
+        if given is None and self.is_bethe and self.graph.is_acyclic:
+            given = 0.0  # exact after as many sweeps as a path is long, whatever the residual does
+        damping = _Damping(given)
+        plan, done = everything, 0
+        while done < max_sweeps:
+            left = max_sweeps - done
+            if left == 1:
+                plan = everything  # the last sweep measures
+            n_messages = max(1, len(plan.pair_target) + len(plan.slots))
+            changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
+            n_sweeps, flags = kernel(
+                self.labels, structure, plan, self.model, self.state, changes, damping.value, tol,
+                min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages,
+                    left if plan is everything else left - 1),
+            )  # fmt: skip
+            done += n_sweeps
+            self.n_iter += n_sweeps
+            self.n_messages += n_sweeps * (len(plan.pair_target) + len(plan.slots))
+            if flags & CONTRADICTION:
+                raise_contradiction(self.graph, self.state)
+            self.changes = variable_changes(structure, plan, changes)
+            residual = float(self.changes.max(initial=0.0))
+            if self.progress is not None:
+                self.progress(self.n_iter, residual)
+            looked = (done - n_sweeps) // SWEEPS_PER_LOOK
+            if self.counting.concave and done // SWEEPS_PER_LOOK > looked:
+                beliefs, _, _ = self._beliefs()
+                if self._disagreements(beliefs).max(initial=0.0) <= tol:
+                    return
+            if flags & ABOVE_TOLERANCE:
+                active = neighbours_of_moved(structure, self.changes, tol * SETTLED)
+                plan = restricted_plan(structure, everything, active)
+                damping.watch(residual, len(plan.variables))
+            elif plan is everything:
+                return
+            else:
+                plan = everything
+
+    def residual(self) -> None:
+        """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
+        graph, options = self.graph, self.options
+        n_slots = max(1, len(graph.structure.variable_slots))
+        waiting = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
+        waiting[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
+        per_call = MESSAGES_PER_CALL if self.progress is None else 8 * n_slots
+        # the last pass may go over by one sweep, and a sweep is needed to verify
+        total, most = 0, (options.max_iter - 2) * n_slots
+        while total < most:
+            n_messages, contradiction = residual_messages(
+                graph,
+                self.labels,
+                self.model,
+                self.state,
+                waiting.reshape(-1),
+                options.damping or 0.0,
+                options.tol,
+                min(per_call, most - total),
+            )
+            total += n_messages
+            self.n_messages += n_messages
+            self.n_iter = -(-total // n_slots)
+            if contradiction:
+                raise_contradiction(graph, self.state)
+            if self.progress is not None:
+                self.progress(self.n_iter, float(waiting[:, 0].max(initial=0.0)))
+            if n_messages < per_call:
+                break
+        # the pending changes only estimate the residual; a sweep measures it
+        self.sweeps(max(1, options.max_iter - self.n_iter))
+
+    def _beliefs(self) -> tuple[Beliefs, FloatArray, FloatArray]:
+        """Normalised beliefs and the logarithms of their normalisers (variables, factors)."""
+        graph = self.graph
+        unary = np.empty(int(graph.unary_offsets[-1]))
+        tables = np.empty(int(graph.table_offsets[-1]))
+        log_variable = np.empty(graph.n_variables)
+        log_factor = np.empty(graph.n_factors)
+        unary_beliefs(graph.structure, self.model, self.state, unary, log_variable)
+        pair_beliefs(self.labels, graph.structure, self.model, self.state, tables, log_factor)
+        factor_beliefs(graph.structure, self.model, self.state, tables, log_factor)
+        return Beliefs(graph, unary, tables), log_variable, log_factor
+
+    def _disagreements(self, beliefs: Beliefs) -> FloatArray:
+        """For each variable how far its factors' beliefs are from its own."""
+        gaps = np.empty(self.graph.n_variables)
+        largest_disagreements(
+            self.graph.structure, beliefs.unary_values, beliefs.factor_values, gaps
+        )
+        return gaps
+
+    def result(self) -> InferenceResult:
+        """Beliefs, ``B`` and what is proved about it.
+
+        An example has converged if its messages have settled, or, for a concave entropy, if its
+        beliefs agree with each other: they are then the maximum (stationarity holds by their
+        form), even where messages about labels of vanishing belief still drift.
+        """
+        graph, batch, tol = self.graph, self.batch, self.options.tol
+        beliefs, log_variable, log_factor = self._beliefs()
+        constants = np.where(graph.arities == 0, 1.0, 0.0)
+        constants[graph.arities == 0] = self.model.log_table[
+            graph.table_offsets[:-1][graph.arities == 0]
+        ]
+        values = batch.sum_variables(self.model.variable_total * log_variable)
+        values += batch.sum_factors(self.model.factor_weight * log_factor + constants)
+        low = batch.max_variables(at_floor(graph, self.model, self.state).astype(np.float64))
+        settled = (batch.max_variables(self.changes) <= tol) & (low == 0.0)
+        agreement = None
+        if self.counting.concave and not settled.all():
+            gaps = batch.max_variables(self._disagreements(beliefs))
+            agreement = float(gaps.max(initial=0.0))
+            settled |= gaps <= tol
+        converged = bool(settled.all())
+        residual = float(self.changes.max(initial=0.0))
+        return InferenceResult(
+            beliefs=beliefs,
+            log_partition=float(values.sum()),
+            bound=_proved(self.counting, converged),
+            converged=converged,
+            n_iter=self.n_iter,
+            residual=residual,
+            status=self._status(residual, settled, bool(low.any()), agreement),
+            method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
+            log_partitions=values,
+            converged_examples=settled,
+            diagnostics={"n_messages": self.n_messages},
+            state=self.state,
+        )
+
+    def _status(
+        self, residual: float, settled: NDArray[np.bool_], is_low: bool, agreement: float | None
+    ) -> str:
+        sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
+        if settled.all() and agreement is not None:
+            return f"converged: beliefs agree to {agreement:.2g} after {sweeps}"
+        if settled.all():
+            return f"converged: largest message change {residual:.2g} after {sweeps}"
+        where = ""
+        if len(settled) > 1:
+            where = f" in {int((~settled).sum())} of {len(settled)} examples"
+        if is_low:
+            return (
+                f"not converged{where}: hard zeros in cycles make messages grow without bound "
+                f"({sweeps}); TreeReweighted() may help"
+            )
+        return (
+            f"not converged{where}: largest message change {residual:.2g} after {sweeps} "
+            f"(tol {self.options.tol:.2g}); more sweeps, damping, another schedule or a concave "
+            f"entropy such as TreeReweighted() may help"
+        )
+
+
+class _Damping:
+    """The damping in force: as given, or, if ``None``, raised when the residual stops falling."""
+
+    def __init__(self, given: float | None) -> None:
+        self.value = 0.0 if given is None else given
+        self._steps = list(DAMPING_STEPS) if given is None else []
+        self._best = np.inf
+        self._fewest: float = np.inf
+        self._calls_without_progress = 0
+
+    def watch(self, residual: float, n_active: int) -> None:
+        """Note the last call: progress is a smaller residual or fewer messages that change."""
+        if residual < 0.9 * self._best or n_active < 0.95 * self._fewest:
+            self._best = min(residual, self._best)
+            self._fewest = min(n_active, self._fewest)
+            self._calls_without_progress = 0
+            return
+        self._calls_without_progress += 1
+        if self._calls_without_progress > PATIENCE and self._steps:
+            self.value = self._steps.pop(0)
+            self._best, self._fewest = residual, n_active
+            self._calls_without_progress = 0
+
+
+def sweep_kernel(n_jobs: int | None) -> Any:
+    """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
+    if n_jobs is None or n_jobs == 1:
+        return run_sweeps
+    from fieldfit.inference.messages.message_sweeps import threaded_sweeps
+
+    return threaded_sweeps(n_jobs)
+
+
+def _proved(counting: CountingNumbers, converged: bool) -> Bound:
+    """What ``B`` proves; with all counting numbers non-negative the dual value always bounds."""
+    dual_feasible = bool(np.all(counting.variable >= 0.0))
+    return counting.bound if converged or (counting.bound == "upper" and dual_feasible) else None

@@ -1,0 +1,352 @@
+"""Sweeps over a plan: messages of a level, then the beliefs of its variables (see `arrays`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import carray, prange
+
+from fieldfit._typing import FloatArray, Index, IntArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference.messages.factor_update import update_slots
+from fieldfit.inference.messages.message_arrays import (
+    ABOVE_TOLERANCE,
+    CONTRADICTION,
+    NO_WEIGHT,
+    Plan,
+)
+from fieldfit.inference.messages.pair_update import BLOCK, update_pairs
+from fieldfit.numeric.compile import kernel
+from fieldfit.numeric.simd import SAFE_FASTMATH, load, stack_scratch, store
+
+
+@kernel(fastmath=SAFE_FASTMATH)
+def refresh(
+    labels: Any,
+    structure: Any,
+    variables: IntArray,
+    begin: Index,
+    end: Index,
+    model: Any,
+    state: Any,
+) -> int:
+    """``log tau_i = (th_i + sum_a m_ai) / chat_i``, maximum 0, for ``variables[begin:end]``."""
+    n_common = len(labels)
+    total = carray(stack_scratch(labels, 1), (n_common,))
+    flags = 0
+    for index in range(begin, end):
+        i = load(variables, index)
+        offset = load(structure.unary_offsets, i)
+        n_labels = load(structure.cardinalities, i)
+        first = load(structure.variable_slot_offsets, i)
+        stop = load(structure.variable_slot_offsets, i + 1)
+        inverse = 1.0 / load(model.variable_total, i)
+        if n_labels == n_common:  # the same loops with a trip count known to the compiler
+            for y in range(n_common):
+                store(total, y, load(model.unary, offset + y))
+            for position in range(first, stop):
+                source = load(structure.message_offsets, load(structure.variable_slots, position))
+                for y in range(n_common):
+                    store(total, y, load(total, y) + load(state.message, source + y))
+            top = load(total, 0)
+            for y in range(1, n_common):
+                top = max(top, load(total, y))
+            if top == NO_WEIGHT:
+                flags = CONTRADICTION
+                top = 0.0
+            for y in range(n_common):
+                store(state.log_belief, offset + y, (load(total, y) - top) * inverse)
+        else:
+            top = NO_WEIGHT
+            for y in range(n_labels):
+                value = model.unary[offset + y]
+                for position in range(first, stop):
+                    slot = structure.variable_slots[position]
+                    value += state.message[structure.message_offsets[slot] + y]
+                state.log_belief[offset + y] = value
+                top = max(top, value)
+            if top == NO_WEIGHT:
+                flags = CONTRADICTION
+                top = 0.0
+            for y in range(n_labels):
+                state.log_belief[offset + y] = (state.log_belief[offset + y] - top) * inverse
+    return flags
+
+
+@kernel
+def run_sweeps(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    model: Any,
+    state: Any,
+    changes: Any,
+    damping: float,
+    tol: float,
+    max_sweeps: int,
+) -> tuple[int, int]:
+    """Sweep until no message changes by more than ``tol``; number of sweeps and flags."""
+    n_levels = len(plan.variable_offsets) - 1
+    flags = ABOVE_TOLERANCE
+    n_sweeps = 0
+    while n_sweeps < max_sweeps and flags == ABOVE_TOLERANCE:
+        flags = 0
+        for level in range(n_levels):
+            begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
+            if begin < end:
+                flags |= update_pairs(
+                    labels, structure, plan, begin, end, model, state, changes.pair, damping, tol
+                )
+            begin, end = plan.slot_offsets[level], plan.slot_offsets[level + 1]
+            if begin < end:
+                flags |= update_slots(
+                    structure, plan, begin, end, model, state, changes.slot, damping, tol
+                )
+            begin, end = plan.variable_offsets[level], plan.variable_offsets[level + 1]
+            flags |= refresh(labels, structure, plan.variables, begin, end, model, state)
+        n_sweeps += 1
+    return n_sweeps, flags
+
+
+# -- Restrict a plan to what may still change ----------------------------------------------
+# A message depends on the beliefs of the other variables of its factor.  Where none of them moved
+# by more than a threshold in the last sweep there is nothing to do; in a large graph, or a batch
+# of many examples, most messages settle long before the last ones do.
+
+
+@kernel
+def pair_owner(structure: Any, signed_factor: int) -> int:
+    """Variable that receives the message of a pair slot."""
+    if signed_factor >= 0:
+        return load(structure.slot_variables, load(structure.scope_offsets, signed_factor) + 1)
+    return load(structure.slot_variables, load(structure.scope_offsets, ~signed_factor))
+
+
+@kernel
+def variable_changes(structure: Any, plan: Any, changes: Any) -> FloatArray:
+    """Largest change of a message into each variable in the last sweep over ``plan``."""
+    largest = np.zeros(len(structure.cardinalities))
+    for position in range(len(plan.pair_factor)):
+        owner = pair_owner(structure, load(plan.pair_factor, position))
+        store(largest, owner, max(load(largest, owner), load(changes.pair, position)))
+    for position in range(len(plan.slots)):
+        owner = structure.slot_variables[plan.slots[position]]
+        largest[owner] = max(largest[owner], changes.slot[position])
+    return largest
+
+
+@kernel
+def neighbours_of_moved(structure: Any, largest: FloatArray, threshold: float) -> Any:
+    """Mark the variables that share a factor with one that moved by more than ``threshold``."""
+    active = np.zeros(len(structure.cardinalities), dtype=np.bool_)
+    for j in range(len(structure.cardinalities)):
+        if largest[j] > threshold:
+            for position in range(
+                structure.variable_slot_offsets[j], structure.variable_slot_offsets[j + 1]
+            ):
+                factor = structure.slot_factors[structure.variable_slots[position]]
+                for slot in range(
+                    structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+                ):
+                    i = structure.slot_variables[slot]
+                    if i != j:
+                        active[i] = True
+    return active
+
+
+@kernel
+def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
+    """The part of a plan whose messages go to active variables; levels are kept.
+
+    A flooding plan lists the two slots of a pair one after the other, and blocks and threads rely
+    on finding both together, so that neither reads what the other writes: both stay or both go.
+    """
+    n_levels = len(plan.variable_offsets) - 1
+    kept = Plan(
+        np.empty_like(plan.pair_target),
+        np.empty_like(plan.pair_source),
+        np.empty_like(plan.pair_factor),
+        np.zeros(n_levels + 1, dtype=np.int32),
+        np.empty_like(plan.slots),
+        np.zeros(n_levels + 1, dtype=np.int32),
+        np.empty_like(plan.variables),
+        np.zeros(n_levels + 1, dtype=np.int32),
+    )
+    refreshed = active.copy()
+    n_pairs, n_slots, n_variables = 0, 0, 0
+    for level in range(n_levels):
+        begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
+        for position in range(begin, end):
+            factor = load(plan.pair_factor, position)
+            owner = pair_owner(structure, factor)
+            is_kept = active[owner]
+            if not is_kept and (
+                (position > begin and load(plan.pair_factor, position - 1) == ~factor)
+                or (position + 1 < end and load(plan.pair_factor, position + 1) == ~factor)
+            ):
+                is_kept = active[pair_owner(structure, ~factor)]
+                refreshed[owner] |= is_kept
+            if is_kept:
+                store(kept.pair_target, n_pairs, load(plan.pair_target, position))
+                store(kept.pair_source, n_pairs, load(plan.pair_source, position))
+                store(kept.pair_factor, n_pairs, factor)
+                n_pairs += 1
+        for position in range(plan.slot_offsets[level], plan.slot_offsets[level + 1]):
+            if active[structure.slot_variables[plan.slots[position]]]:
+                kept.slots[n_slots] = plan.slots[position]
+                n_slots += 1
+        for position in range(plan.variable_offsets[level], plan.variable_offsets[level + 1]):
+            if refreshed[plan.variables[position]]:
+                kept.variables[n_variables] = plan.variables[position]
+                n_variables += 1
+        kept.pair_offsets[level + 1] = n_pairs
+        kept.slot_offsets[level + 1] = n_slots
+        kept.variable_offsets[level + 1] = n_variables
+    return Plan(
+        kept.pair_target[:n_pairs],
+        kept.pair_source[:n_pairs],
+        kept.pair_factor[:n_pairs],
+        kept.pair_offsets,
+        kept.slots[:n_slots],
+        kept.slot_offsets,
+        kept.variables[:n_variables],
+        kept.variable_offsets,
+    )
+
+
+# -- Threads -------------------------------------------------------------------------------
+# The sweeps of `sweeps` in threads: chunks of one level at a time, same messages bit for bit.
+
+
+#: A level with less work than this per thread, in nanoseconds, is not worth waking one.
+SMALLEST_CHUNK = 15_000
+
+
+@kernel
+def chunk_bound(begin: int, end: int, chunk: int, n_chunks: int) -> Any:
+    """Where a chunk begins: evenly spaced, whole blocks.
+
+    A 32-bit integer, as plans hold: kernels compiled for 64-bit bounds would be other code, which
+    rounds differently from the serial one.
+    """
+    if chunk >= n_chunks:
+        return np.int32(end)
+    size = (end - begin) * chunk // n_chunks
+    return np.int32(min(end, begin + size // BLOCK * BLOCK))
+
+
+@kernel
+def slot_chunk_bound(
+    structure: Any, slots: IntArray, begin: int, end: int, chunk: int, n_chunks: int
+) -> int:
+    """`chunk_bound`, moved on so that the slots of one factor stay together."""
+    bound = chunk_bound(begin, end, chunk, n_chunks)
+    while (
+        begin < bound < end
+        and structure.slot_factors[slots[bound]] == structure.slot_factors[slots[bound - 1]]
+    ):
+        bound = np.int32(bound + 1)
+    return bound
+
+
+@kernel(parallel=True)
+def run_sweeps_in_threads(
+    labels: Any,
+    structure: Any,
+    plan: Any,
+    model: Any,
+    state: Any,
+    changes: Any,
+    damping: float,
+    tol: float,
+    max_sweeps: int,
+    n_threads: int,
+) -> tuple[int, int]:
+    """`sweeps.run_sweeps` with ``n_threads`` chunks for each level that is large enough."""
+    n_levels = len(plan.variable_offsets) - 1
+    # nanoseconds of a message: index work, exponentials and logarithms, table
+    cost = 10 + 5 * len(labels) + len(labels) ** 2 // 2
+    chunk_flags = np.zeros(n_threads, dtype=np.int64)
+    flags = ABOVE_TOLERANCE
+    n_sweeps = 0
+    while n_sweeps < max_sweeps and flags == ABOVE_TOLERANCE:
+        flags = 0
+        chunk_flags[:] = 0
+        for level in range(n_levels):
+            first_pair, last_pair = plan.pair_offsets[level], plan.pair_offsets[level + 1]
+            first_slot, last_slot = plan.slot_offsets[level], plan.slot_offsets[level + 1]
+            first, last = plan.variable_offsets[level], plan.variable_offsets[level + 1]
+            n_messages = last_pair - first_pair + last_slot - first_slot
+            if n_messages * cost < SMALLEST_CHUNK * n_threads:
+                flags |= update_pairs(
+                    labels, structure, plan, first_pair, last_pair, model, state, changes.pair,
+                    damping, tol,
+                )  # fmt: skip
+                flags |= update_slots(
+                    structure, plan, first_slot, last_slot, model, state, changes.slot, damping, tol
+                )
+                flags |= refresh(labels, structure, plan.variables, first, last, model, state)
+                continue
+            for chunk in prange(n_threads):
+                chunk_flags[chunk] |= update_pairs(
+                    labels,
+                    structure,
+                    plan,
+                    chunk_bound(first_pair, last_pair, chunk, n_threads),
+                    chunk_bound(first_pair, last_pair, chunk + 1, n_threads),
+                    model,
+                    state,
+                    changes.pair,
+                    damping,
+                    tol,
+                ) | update_slots(
+                    structure,
+                    plan,
+                    slot_chunk_bound(
+                        structure, plan.slots, first_slot, last_slot, chunk, n_threads
+                    ),
+                    slot_chunk_bound(
+                        structure, plan.slots, first_slot, last_slot, chunk + 1, n_threads
+                    ),
+                    model,
+                    state,
+                    changes.slot,
+                    damping,
+                    tol,
+                )
+            for chunk in prange(n_threads):
+                chunk_flags[chunk] |= refresh(
+                    labels,
+                    structure,
+                    plan.variables,
+                    chunk_bound(first, last, chunk, n_threads),
+                    chunk_bound(first, last, chunk + 1, n_threads),
+                    model,
+                    state,
+                )
+        for chunk in range(n_threads):
+            flags |= chunk_flags[chunk]
+        n_sweeps += 1
+    return n_sweeps, flags
+
+
+def threaded_sweeps(n_jobs: int) -> Callable[..., tuple[int, int]]:
+    """A function like `sweeps.run_sweeps` that uses ``n_jobs`` threads (-1: all cores)."""
+    available = int(numba.config.NUMBA_NUM_THREADS)
+    if n_jobs == 0 or n_jobs < -1:
+        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
+    n_threads = available if n_jobs == -1 else min(n_jobs, available)
+
+    def run(*arguments: Any) -> tuple[int, int]:
+        before = numba.get_num_threads()
+        numba.set_num_threads(n_threads)
+        try:
+            n_sweeps, flags = run_sweeps_in_threads(*(*arguments, n_threads))
+        finally:
+            numba.set_num_threads(before)
+        return int(n_sweeps), int(flags)
+
+    return run

@@ -1,1 +1,0 @@
-"""Learners: what moves the weights."""

@@ -1,0 +1,212 @@
+"""What every learner is: a problem and a starting point in, weights and their history out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.learners.problem import Assessment, Problem
+
+__all__ = [
+    "Fit",
+    "Learner",
+    "PenalisedProblem",
+    "Penalty",
+    "Point",
+    "Validation",
+    "checked_start",
+    "set_pseudo_gradient",
+]
+
+#: Score of some weights on held-out data; larger is better.
+Validation = Callable[[FloatArray], float]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """``l2/2 |w|^2 + l1 |w|_1``; a prior of variance ``1/l2`` and one of scale ``1/l1``.
+
+    Either may be an array with one value for each weight.
+    """
+
+    l2: float | FloatArray = 0.0
+    l1: float | FloatArray = 0.0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a learner returns.
+
+    ``trace`` has one dictionary for each iteration: ``"objective"`` (with the penalty; ``None`` if
+    there is no value), ``"gradient_norm"``, ``"unconverged"`` (share of examples whose inference
+    did not converge), ``"seconds"`` (since the start, over all resumed runs), and ``"validation"``
+    where a validation score was computed.
+    """
+
+    weights: FloatArray
+    n_iter: int
+    converged: bool
+    status: str
+    trace: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Learner(ABC):
+    """Moves weights until a problem is solved; subclasses are frozen dataclasses of options."""
+
+    @abstractmethod
+    def minimize(
+        self,
+        problem: Problem,
+        start: FloatArray,
+        *,
+        penalty: Penalty = Penalty(),
+        checkpoint: str | PathLike[str] | None = None,
+        validation: Validation | None = None,
+        verbose: int = 0,
+    ) -> Fit:
+        """Minimise ``problem`` plus ``penalty`` from ``start``.
+
+        ``checkpoint`` names a file that is written now and then, and resumed from if it exists;
+        ``validation`` is called after every iteration and can end the run early; ``verbose=1``
+        shows a progress bar.
+        """
+
+
+# -- A problem and its penalty, evaluated into buffers that are used again and again -------
+#     F(w) = sum over examples + sum over j of l2_j / 2 w_j^2        (the smooth part)
+#     F(w) + l1 |w|_1                                                (what is reported)
+#
+# Weight vectors can have a million entries, so nothing is allocated here after the start.
+
+
+class Point:
+    """Weights, with the value and gradient there; the arrays are overwritten in place.
+
+    ``value`` includes the whole penalty, ``gradient`` only its smooth part (``l2``).
+    """
+
+    def __init__(self, n_weights: int) -> None:
+        self.weights = np.zeros(n_weights)
+        self.gradient = np.zeros(n_weights)
+        self.value = np.inf
+        self.n_unconverged = 0
+        self.n_examples = 0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether value and gradient can be used."""
+        # a sum of squares is finite only if every entry is, and makes no array of flags
+        return bool(np.isfinite(self.value)) and bool(
+            np.isfinite(np.dot(self.gradient, self.gradient))
+        )
+
+    @property
+    def unconverged_share(self) -> float:
+        """Share of the examples whose inference did not converge."""
+        return self.n_unconverged / max(1, self.n_examples)
+
+
+class PenalisedProblem:
+    """``problem`` plus ``penalty``, checked once."""
+
+    def __init__(self, problem: Problem, penalty: Penalty) -> None:
+        self.problem = problem
+        self.l2 = _checked("l2", penalty.l2, problem.n_weights)
+        self.l1 = _checked("l1", penalty.l1, problem.n_weights)
+        #: Whether the penalty has corners, so that weights become exactly zero.
+        self.has_corners = bool(np.any(self.l1 > 0.0))
+        #: How many examples there are, once it is known; it must not change after that.
+        self.n_examples: int | None = None
+        self._scratch = np.empty(problem.n_weights)
+
+    def assess(self, point: Point) -> None:
+        """Value and gradient at ``point.weights``, written into ``point``."""
+        assessment = self.problem.assess(point.weights)
+        if assessment.value is None:
+            raise InvalidInputError(
+                "problem must have a value for this learner, got an objective that has only a "
+                "gradient; use Adam or SGD"
+            )
+        self.require_examples(assessment.n_examples)
+        # the problem may keep its array, so it is copied and never changed
+        np.copyto(point.gradient, assessment.gradient)
+        point.value = float(assessment.value) + self.value(point.weights)
+        self.add_gradient(point.weights, point.gradient)
+        point.n_unconverged = assessment.n_unconverged
+        point.n_examples = assessment.n_examples
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        """One group of examples, without the penalty."""
+        return self.problem.assess_part(weights, part)
+
+    def value(self, weights: FloatArray) -> float:
+        """The whole penalty."""
+        scaled = np.multiply(weights, self.l2, out=self._scratch)
+        smooth = 0.5 * float(np.dot(scaled, weights))
+        if not self.has_corners:
+            return smooth
+        np.abs(weights, out=self._scratch)
+        self._scratch *= self.l1
+        return smooth + float(self._scratch.sum())
+
+    def add_gradient(self, weights: FloatArray, gradient: FloatArray, share: float = 1.0) -> None:
+        """Add ``share`` times the gradient of the smooth penalty."""
+        np.multiply(weights, self.l2, out=self._scratch)
+        if share != 1.0:
+            self._scratch *= share
+        gradient += self._scratch
+
+    def require_examples(self, n_examples: int) -> None:
+        """Refuse another number of examples than before: the checkpoint was of other data."""
+        if self.n_examples is None:
+            self.n_examples = n_examples
+        elif self.n_examples != n_examples:
+            raise InvalidInputError(
+                f"checkpoint must belong to this problem, got one of {self.n_examples} examples "
+                f"for a problem of {n_examples}"
+            )
+
+
+def set_pseudo_gradient(
+    weights: FloatArray, gradient: FloatArray, l1: FloatArray, out: FloatArray
+) -> None:
+    """The one-sided derivative of ``F + l1 |w|_1`` in the direction of steepest descent.
+
+    Where a weight is not zero it is ``g + l1 sign(w)``.  At zero, ``g`` is shrunk towards zero
+    by ``l1``, and vanishes if no direction leads downhill.
+    """
+    np.clip(gradient, -l1, l1, out=out)
+    np.negative(out, out=out, where=weights == 0.0)
+    is_other = weights != 0.0
+    np.sign(weights, out=out, where=is_other)
+    np.multiply(out, l1, out=out, where=is_other)
+    out += gradient
+
+
+def checked_start(start: FloatArray, n_weights: int) -> FloatArray:
+    """The starting weights as a fresh float vector."""
+    weights = np.array(start, dtype=np.float64)
+    if weights.shape != (n_weights,):
+        raise InvalidInputError(f"start must have shape ({n_weights},), got {weights.shape}")
+    if not np.isfinite(weights).all():
+        raise InvalidInputError("start must be finite, got NaN or infinity")
+    return weights
+
+
+def _checked(name: str, given: float | FloatArray, n_weights: int) -> FloatArray:
+    array = np.asarray(given, dtype=np.float64)
+    if array.shape not in ((), (n_weights,)):
+        raise InvalidInputError(
+            f"{name} must be a number or an array of shape ({n_weights},), got shape {array.shape}"
+        )
+    if not np.all((array >= 0) & np.isfinite(array)):
+        bad = float(array[~((array >= 0) & np.isfinite(array))].flat[0])
+        raise InvalidInputError(f"{name} must be finite and at least 0, got {bad}")
+    return array

@@ -1,0 +1,271 @@
+"""The loop that all learners share: trace, progress bar, early stopping, checkpoints, interrupts.
+
+A learner supplies a `Method`, its state between two iterations; `Run` does the rest, so that every
+learner keeps the same promises.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Protocol
+
+import numpy as np
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.learners.base import Fit, Penalty, Validation, checked_start
+from fieldfit.learners.checkpoint import Checkpoint, State
+from fieldfit.learners.problem import Problem
+
+__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_integer", "require_options"]
+
+#: One line of the trace.
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Why a run ended by itself."""
+
+    converged: bool
+    status: str
+
+
+class Method(ABC):
+    """A learner in progress.
+
+    ``outcome`` is set when the method can or need not go on.  ``is_settled`` is False while the
+    state is being changed: an interrupt at such a moment writes no checkpoint.
+    """
+
+    outcome: Outcome | None = None
+    is_settled: bool = True
+    #: True: ``max_iter`` is far beyond what is to be expected, so no share of it is shown.
+    is_open_ended: bool = False
+
+    @abstractmethod
+    def begin(self, start: FloatArray) -> None:
+        """Take the first weights."""
+
+    @abstractmethod
+    def step(self) -> Row:
+        """One iteration; the row holds objective, gradient norm or gap, and unconverged share."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> FloatArray:
+        """The answer if the run ended now; not to be changed."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """All that a later run needs in order to go on."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Take over what `state` gave."""
+
+    def forget(self) -> None:  # noqa: B027  (most methods evaluate nothing but the problem)
+        """Drop what evaluations of its own keep (see `Problem.forget`)."""
+
+
+class Options(Protocol):
+    """What `Run` needs of a learner's options."""
+
+    @property
+    def max_iter(self) -> int: ...
+    @property
+    def patience(self) -> int: ...
+    @property
+    def checkpoint_every(self) -> int: ...
+
+
+class Run:
+    """One run of a method, perhaps the continuation of an earlier one."""
+
+    def __init__(
+        self,
+        options: Options,
+        method: Method,
+        problem: Problem,
+        *,
+        penalty: Penalty,
+        checkpoint: str | PathLike[str] | None,
+        validation: Validation | None,
+        verbose: int,
+    ) -> None:
+        self.options = options
+        self.method = method
+        self.problem = problem
+        self.validation = validation
+        self.verbose = verbose
+        self.trace: list[Row] = []
+        self.best_score = -np.inf
+        self.best_iter = 0
+        self.best_weights: FloatArray | None = None
+        self.is_interrupted = False
+        self._checkpoint: Checkpoint | None = None
+        self._written: tuple[int, bool] | None = None
+        if checkpoint is not None:
+            self._checkpoint = Checkpoint.of(checkpoint, options, problem, penalty)
+
+    def fit(self, start: FloatArray) -> Fit:
+        """Iterate until the method ends, a limit is reached or the user interrupts."""
+        start = checked_start(start, self.problem.n_weights)
+        saved = None if self._checkpoint is None else self._checkpoint.read()
+        if self._checkpoint is not None:
+            # from here on the problem remembers nothing that the file does not hold
+            self.problem.forget()
+        if saved is not None:
+            self._restore(saved)
+        begin = time.perf_counter() - (self.trace[-1]["seconds"] if self.trace else 0.0)
+        try:
+            if saved is None:
+                self.method.begin(start)
+            expected = None if self.method.is_open_ended else self.options.max_iter
+            with _progress_bar(self.verbose, expected, len(self.trace)) as show:
+                while self.method.outcome is None and len(self.trace) < self.options.max_iter:
+                    row = self.method.step()
+                    row["seconds"] = time.perf_counter() - begin
+                    self.trace.append(row)
+                    self._validate()
+                    show(row)
+                    if len(self.trace) % self.options.checkpoint_every == 0:
+                        self._save()
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+        if self.method.is_settled:
+            self._save()
+        return self._result()
+
+    # -- early stopping -------------------------------------------------------------------
+
+    def _validate(self) -> None:
+        if self.validation is None:
+            return
+        score = float(self.validation(self.method.weights))
+        self.trace[-1]["validation"] = score
+        if self.best_weights is None or score > self.best_score:
+            self.best_score, self.best_iter = score, len(self.trace)
+            self.best_weights = self.method.weights.copy()
+        waited = len(self.trace) - self.best_iter
+        if waited >= self.options.patience and self.method.outcome is None:
+            self.method.outcome = Outcome(
+                True, f"stopped early: the validation score did not improve in {waited} iterations"
+            )
+
+    # -- checkpoints ----------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Write what has changed since the last time, and let the problem start afresh."""
+        now = (len(self.trace), self.method.outcome is not None)
+        if self._checkpoint is None or now == self._written:
+            return
+        state = self.method.state()
+        outcome = self.method.outcome
+        numbers: dict[str, Any] = {
+            "method": state.numbers,
+            "trace": self.trace,
+            "outcome": None if outcome is None else [outcome.converged, outcome.status],
+            "best": None,
+        }
+        arrays = {f"method.{name}": array for name, array in state.arrays.items()}
+        if self.best_weights is not None:
+            numbers["best"] = [self.best_score, self.best_iter]
+            arrays["best_weights"] = self.best_weights
+        self._checkpoint.write(State(arrays, numbers))
+        self._written = now
+        self.problem.forget()
+        self.method.forget()
+
+    def _restore(self, saved: State) -> None:
+        numbers = saved.numbers
+        arrays = {
+            name.removeprefix("method."): array
+            for name, array in saved.arrays.items()
+            if name.startswith("method.")
+        }
+        self.method.restore(State(arrays, numbers["method"]))
+        self.trace = numbers["trace"]
+        if numbers["outcome"] is not None:
+            self.method.outcome = Outcome(*numbers["outcome"])
+        if numbers["best"] is not None:
+            self.best_score, self.best_iter = numbers["best"]
+            self.best_weights = saved.arrays["best_weights"]
+        self._written = (len(self.trace), self.method.outcome is not None)
+
+    # -- result ---------------------------------------------------------------------------
+
+    def _result(self) -> Fit:
+        outcome, n_iter = self.method.outcome, len(self.trace)
+        if outcome is not None:
+            status = outcome.status
+        elif self.is_interrupted:
+            status = f"interrupted after {n_iter} iterations"
+        else:
+            status = f"stopped at max_iter={self.options.max_iter} without convergence"
+        weights = self.method.weights
+        if self.best_weights is not None:
+            weights = self.best_weights
+            status += (
+                f"; the weights are those of iteration {self.best_iter}, which have the best "
+                f"validation score, {self.best_score:.6g}"
+            )
+        restarts = self.trace[-1].get("restarts", 0) if self.trace else 0
+        if restarts:
+            status += (
+                f"; inference was started afresh {restarts} time{'s' if restarts > 1 else ''}, "
+                "because it had moved to another fixed point"
+            )
+        share = self.trace[-1]["unconverged"] if self.trace else 0.0
+        if share > 0:
+            status += (
+                f"; the inference of {100 * share:.3g} % of the examples had not converged in the "
+                "last iteration"
+            )
+        converged = outcome is not None and outcome.converged
+        return Fit(weights.copy(), n_iter, converged, status + ".", self.trace)
+
+
+@contextmanager
+def _progress_bar(verbose: int, max_iter: int | None, n_done: int) -> Iterator[Any]:
+    """A function that shows a row of the trace."""
+    if verbose <= 0:
+        yield lambda row: None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=max_iter, initial=n_done, unit="iteration") as bar:
+
+        def show(row: Row) -> None:
+            shown = {"|gradient|": f"{row['gradient_norm']:.3g}"} if "gradient_norm" in row else {}
+            if "gap" in row:
+                shown["gap"] = f"{row['gap']:.3g}"
+            if row["objective"] is not None:
+                shown = {"objective": f"{row['objective']:.8g}", **shown}
+            if "stage" in row:
+                shown = {"stage": row["stage"], **shown}
+            if "validation" in row:
+                shown["validation"] = f"{row['validation']:.5g}"
+            if row["unconverged"] > 0:
+                shown["unconverged"] = f"{row['unconverged']:.1%}"
+            bar.set_postfix(shown, refresh=False)
+            bar.update()
+
+        yield show
+
+
+def require_options(options: Options) -> None:
+    """Refuse limits that make no sense."""
+    for name, least in (("max_iter", 0), ("patience", 1), ("checkpoint_every", 1)):
+        require_integer(name, getattr(options, name), least)
+
+
+def require_integer(name: str, value: Any, least: int) -> None:
+    """Refuse what is not an integer, or too small."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InvalidInputError(f"{name} must be an integer of at least {least}, got {value!r}")

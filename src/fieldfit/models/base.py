@@ -1,0 +1,324 @@
+"""What all estimators share: objective and learner from their options, fitted weights, files.
+
+Estimators keep scikit-learn's rules: every option is an argument of ``__init__``, stored as given;
+checks happen in ``fit``, and what was learned ends in an underscore.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from fieldfit._typing import FloatArray, LabelArray
+from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit.graph.template import Template
+from fieldfit.io.model_file import write_model
+from fieldfit.learners.base import Penalty, Validation
+from fieldfit.learners.problem import Problem, one_blas_thread
+from fieldfit.learners.registry import make_learner
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.registry import make_objective
+
+__all__ = [
+    "FieldEstimator",
+    "accuracy",
+    "as_numbers",
+    "checked_labels",
+    "count_labels",
+    "example_weights",
+    "require_features",
+    "require_list",
+    "require_pairs",
+    "start_weights",
+]
+
+Path = str | PathLike[str]
+
+
+class FieldEstimator(BaseEstimator):  # type: ignore[misc]
+    """Abstract base of the estimators.
+
+    Subclasses have at least the options ``objective``, ``l2``, ``l1``, ``learner``, ``max_iter``,
+    ``tol``, ``random_state``, ``n_jobs`` and ``verbose``, set ``_block_shapes`` in ``fit`` and call
+    `_learn`.
+    """
+
+    objective: str | Objective
+    l2: float
+    l1: float
+    learner: Any
+    max_iter: int
+    tol: float
+    random_state: int | None
+    n_jobs: int | None
+    verbose: int
+
+    weights_: FloatArray
+    n_iter_: int
+    converged_: bool
+    status_: str
+    trace_: list[dict[str, Any]]
+    #: What a program that fits models wants to find again in their files (as JSON has it); the
+    #: command line keeps here how it read its data.
+    notes_: dict[str, Any]
+    #: Whether an objective may have several sets of weights (for every sweep, for entropies).
+    _takes_weight_sets = False
+    #: Shapes of the blocks that `weights_` consists of, in their order.
+    _block_shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def weight_blocks_(self) -> dict[str, FloatArray]:
+        """Views of `weights_` by the name of the block."""
+        self._require_fit()
+        views, start = {}, 0
+        for name, shape in self._block_shapes.items():
+            size = int(np.prod(shape, dtype=np.int64))
+            views[name] = self.weights_[start : start + size].reshape(shape)
+            start += size
+        return views
+
+    def save(self, path: Path) -> None:
+        """Write the fitted model to one file, which `fieldfit.load` reads; never a pickle."""
+        self._require_fit()
+        metadata = {
+            "n_iter": self.n_iter_,
+            "converged": self.converged_,
+            "status": self.status_,
+            "trace": self.trace_,
+            "block_shapes": [[name, list(shape)] for name, shape in self._block_shapes.items()],
+            "notes": getattr(self, "notes_", {}),
+            "model": self._model_metadata(),
+        }
+        arrays = {"weights": self.weights_, **self._model_arrays()}
+        write_model(path, type(self).__name__, self.get_params(deep=False), metadata, arrays)
+
+    def _restore(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Set what `save` wrote; called by `fieldfit.load`."""
+        self.weights_ = arrays.pop("weights")
+        self.n_iter_ = metadata["n_iter"]
+        self.converged_ = metadata["converged"]
+        self.status_ = metadata["status"]
+        self.trace_ = metadata["trace"]
+        self._block_shapes = {name: tuple(shape) for name, shape in metadata["block_shapes"]}
+        self.notes_ = metadata["notes"]
+        self._restore_model(metadata["model"], arrays)
+
+    def _model_metadata(self) -> dict[str, Any]:
+        """What a subclass needs to predict, as JSON (class names, vocabulary, ...)."""
+        return {}
+
+    def _model_arrays(self) -> dict[str, NDArray[Any]]:
+        """The same, as arrays."""
+        return {}
+
+    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Inverse of `_model_metadata` and `_model_arrays`."""
+
+    def _objective(self) -> Objective:
+        return make_objective(self.objective)
+
+    def _check_options(self) -> None:
+        """Refuse options that make no sense; called at the start of ``fit``."""
+        for name in ("l2", "l1"):
+            value = getattr(self, name)
+            if not (np.isscalar(value) and np.isfinite(value) and value >= 0.0):  # type: ignore[operator]
+                raise InvalidInputError(
+                    f"{name} must be a finite number of at least 0, got {value!r}"
+                )
+        if not (isinstance(self.max_iter, (int, np.integer)) and self.max_iter >= 1):
+            raise InvalidInputError(
+                f"max_iter must be an integer of at least 1, got {self.max_iter!r}"
+            )
+        if not self.tol > 0.0:
+            raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
+
+    def _learn(
+        self,
+        problem: Problem,
+        start: FloatArray,
+        *,
+        checkpoint: Path | None = None,
+        validation: Validation | None = None,
+    ) -> None:
+        """Minimise the problem and store what came out; warns of what did not converge."""
+        objective = problem.objective
+        if objective is not None and objective.n_weight_sets > 1 and not self._takes_weight_sets:
+            raise InvalidInputError(
+                f"objective must have one set of weights for {type(self).__name__}, "
+                f"got {self.objective!r}"
+            )
+        learner = make_learner(
+            self.learner,
+            problem,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            random_state=self.random_state,
+        )
+        # threads of the linear algebra library spin between the short sums of a learner, which
+        # makes these twenty times slower and takes the processors away from ours
+        with one_blas_thread():
+            fit = learner.minimize(
+                problem,
+                start,
+                penalty=Penalty(l2=self.l2, l1=self.l1),
+                checkpoint=checkpoint,
+                validation=validation,
+                verbose=self.verbose,
+            )
+        self.weights_ = fit.weights
+        self.n_iter_ = fit.n_iter
+        self.converged_ = fit.converged
+        self.status_ = fit.status
+        self.trace_ = fit.trace
+        unconverged = fit.trace[-1]["unconverged"] if fit.trace else 0.0
+        # a search for the best labelling that proves nothing is common, and no failure
+        if not fit.converged or (problem.is_smooth and unconverged > 0.0):
+            warnings.warn(f"{type(self).__name__}: {fit.status}", ConvergenceWarning, stacklevel=3)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "weights_"):
+            raise NotFittedError(f"this {type(self).__name__} must be fitted first; call fit")
+
+
+# -- Checks of what users hand to the estimators: one sentence that names the example ------
+
+
+def require_list(name: str, given: Any) -> None:
+    """Refuse what is no list or array of examples."""
+    if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
+        raise InvalidInputError(
+            f"{name} must be a list of examples, got {type(given).__name__} {given!r:.40}"
+        )
+
+
+def require_pairs(X: Any, Y: Any) -> None:
+    """Refuse examples and labels that do not belong together, and empty lists."""
+    require_list("X", X)
+    require_list("Y", Y)
+    if len(X) == 0:
+        raise InvalidInputError("X must hold at least one example, got an empty list")
+    if len(X) != len(Y):
+        raise InvalidInputError(
+            f"X and Y must have one entry for each example, got {len(X)} and {len(Y)}"
+        )
+
+
+def as_numbers(name: str, given: Any) -> FloatArray:
+    """A contiguous array of floats; the array itself if it is one."""
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind not in "fiubO":
+            raise TypeError
+        return np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"{name} must be an array of real numbers, got {type(given).__name__} {given!r:.40}"
+        ) from None
+
+
+def require_features(name: str, features: Any, n_features: int) -> None:
+    """Refuse features that are not finite, or not as many as in the first example of the fit."""
+    values = features.data if hasattr(features, "tocsr") else features
+    if not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        raise InvalidInputError(f"{name}: features must be finite, got {bad}")
+    if features.shape[1] != n_features:
+        raise InvalidInputError(
+            f"{name}: there must be {n_features} features as in the first example of the fit, "
+            f"got {features.shape[1]}"
+        )
+
+
+def checked_labels(
+    name: str, given: Any, shape: tuple[int, ...], n_labels: int | None
+) -> LabelArray:
+    """Integer labels of a given shape, flat; ``-1`` is missing.
+
+    ``n_labels=None``: any number of labels.
+    """
+    try:
+        array = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        raise InvalidInputError(f"{name} must have shape {shape} as its example") from None
+    if array.shape != shape:
+        raise InvalidInputError(f"{name} must have shape {shape} as its example, got {array.shape}")
+    if array.dtype.kind not in "iub":
+        raise InvalidInputError(f"{name} must hold integer labels, got dtype {array.dtype}")
+    lowest, largest = int(array.min(initial=0)), int(array.max(initial=0))
+    if lowest < -1:
+        raise InvalidInputError(f"{name}: labels must be at least -1 (missing), got {lowest}")
+    if n_labels is not None and largest >= n_labels:
+        raise InvalidInputError(f"{name}: labels must be in 0..{n_labels - 1}, got {largest}")
+    return array.reshape(-1).astype(np.int32)
+
+
+def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
+    """How many labels there are: as many as is said, or one more than the largest seen."""
+    if n_labels is not None:
+        if not (isinstance(n_labels, (int, np.integer)) and n_labels >= 2):
+            raise InvalidInputError(f"n_labels must be an integer of at least 2, got {n_labels!r}")
+        for index, given in enumerate(labels):
+            largest = int(given.max(initial=-1))
+            if largest >= n_labels:
+                raise InvalidInputError(
+                    f"Y[{index}]: labels must be in 0..{n_labels - 1} (n_labels), got {largest}"
+                )
+        return int(n_labels)
+    seen = np.unique(np.concatenate([np.unique(given) for given in labels]))
+    seen = seen[seen >= 0]
+    if len(seen) < 2:
+        found = f"only label {seen[0]}" if len(seen) else "no label at all"
+        raise InvalidInputError(
+            f"Y must hold at least two different labels over all {len(labels)} examples, "
+            f"got {found}; n_labels=2 or more states the number of labels"
+        )
+    return int(seen[-1]) + 1
+
+
+def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
+    """``sample_weight``: one finite number of at least 0 for each example."""
+    if given is None:
+        return None
+    weights = as_numbers("sample_weight", given)
+    if weights.shape != (count,):
+        raise InvalidInputError(
+            f"sample_weight must have shape ({count},), one number for each example, "
+            f"got {weights.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise InvalidInputError(
+            f"sample_weight[{bad[0]}] must be a finite number of at least 0, got {weights[bad[0]]}"
+        )
+    return weights
+
+
+def start_weights(given: ArrayLike | None, templates: Sequence[Template]) -> FloatArray:
+    """``start``: zeros, weights for all sets, or those for potentials.
+
+    The latter are repeated where every sweep has its own; other sets (of entropies) begin at 0.
+    """
+    counts = [template.n_weights for template in templates]
+    if given is None:
+        return np.zeros(sum(counts))
+    weights = as_numbers("start", given)
+    if weights.shape != (counts[0],):
+        return weights  # its length is checked by the learner
+    own = templates[0]
+    return np.concatenate([weights if one is own else np.zeros(one.n_weights) for one in templates])
+
+
+def accuracy(labels: Sequence[LabelArray], found: Sequence[LabelArray]) -> float:
+    """Share of the labels there are that were found."""
+    truth, guess = np.concatenate(labels), np.concatenate(found)
+    known = truth >= 0
+    if not known.any():
+        raise InvalidInputError("Y must hold at least one label to score against, got none")
+    return float(np.mean(truth[known] == guess[known]))

@@ -1,0 +1,189 @@
+"""Conditional random fields on arbitrary graphs: a label for every node.
+
+    p(y | x) ∝ exp(sum_i w(y_i)·x_i + sum_{(i, j)} V(y_i, y_j; e_ij))
+
+The table ``V`` is a constant and, where edges have features ``e_ij``, a linear function of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.template import Block, Tying
+from fieldfit.models.base import as_numbers
+from fieldfit.models.conditional import ConditionalEstimator
+from fieldfit.models.grid_crf import edge_blocks
+from fieldfit.models.parts import Example
+from fieldfit.objectives.base import Objective
+
+__all__ = ["GraphCRF"]
+
+
+class GraphCRF(ConditionalEstimator):
+    """A conditional random field on graphs that differ from example to example.
+
+    An example is ``(node_features (N, F), edges (E, 2))`` or
+    ``(node_features, edges, edge_features (E, D))``; node features may be sparse (CSR).
+
+    Parameters
+    ----------
+    objective
+        A name (``"trw"``, ``"likelihood"``, ``"pseudolikelihood"``, ...) or an object such as
+        ``Likelihood(SumProduct(TreeReweighted()))``.
+    l2, l1
+        Penalties ``l2/2 |w|^2 + l1 |w|_1`` on all weights, beside the sum over examples.
+    learner
+        ``None`` chooses: L-BFGS where the objective is smooth.
+    max_iter, tol
+        Limits of the learner.
+    fit_intercept
+        Give every label a constant besides the features.
+    pairwise
+        Tables of neighbouring nodes: ``"symmetric"`` (edges have no direction), ``"full"`` (an edge
+        points from its first node to its second), ``"potts"`` or ``"potts-labels"``.
+    decode
+        ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
+        objective was made for.
+    n_labels
+        Number of labels, if larger than what the training labels show.
+    batch_size
+        Examples that are evaluated together, and for a stochastic learner the mini-batch.
+        ``None``: as memory suggests, or 20 mini-batches.
+    random_state, n_jobs, verbose
+        Seed, threads (the result does not depend on their number), progress bar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> edges = [(0, 1), (1, 2), (2, 0), (2, 3)]
+    >>> X = [(np.array([[1.0], [0.2], [0.9], [-1.0]]), edges)]
+    >>> crf = GraphCRF(objective="likelihood", l2=0.1).fit(X, [[1, 1, 1, 0]])
+    >>> crf.predict(X)[0]
+    array([1, 1, 1, 0], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        objective: str | Objective = "trw",
+        *,
+        l2: float = 1e-3,
+        l1: float = 0.0,
+        learner: Any = None,
+        max_iter: int = 200,
+        tol: float = 1e-5,
+        fit_intercept: bool = True,
+        pairwise: Tying = "symmetric",
+        decode: str | None = None,
+        n_labels: int | None = None,
+        batch_size: int | None = None,
+        random_state: int | None = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.objective = objective
+        self.l2 = l2
+        self.l1 = l1
+        self.learner = learner
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.pairwise = pairwise
+        self.decode = decode
+        self.n_labels = n_labels
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _measure(self, index: int, x: Any) -> tuple[tuple[int, ...], int]:
+        nodes, edges, _ = _unpacked(index, x)
+        return (int(nodes.shape[0]),), len(edges)
+
+    def _example(self, index: int, x: Any) -> Example:
+        nodes, edges, given = _unpacked(index, x)
+        edge_features = None
+        if self.n_edge_features_:
+            edge_features = given if len(edges) else np.zeros((0, self.n_edge_features_))
+        n_given = 0 if given is None else given.shape[1]
+        if len(edges) and n_given != self.n_edge_features_:
+            raise InvalidInputError(
+                f"X[{index}]: edges must have {self.n_edge_features_} features as in the first "
+                f"example of the fit, got {n_given}"
+            )
+        graph = FactorGraph.from_edges(int(nodes.shape[0]), edges, self.n_labels_)
+        return Example(graph, nodes, edge_features)
+
+    def _reader(self, X: Any) -> Callable[[int], Example]:
+        if not hasattr(self, "n_edge_features_"):
+            self.n_edge_features_ = 0
+            for index, x in enumerate(X):
+                _, edges, features = _unpacked(index, x)
+                if len(edges):  # an example without edges says nothing about their features
+                    self.n_edge_features_ = 0 if features is None else int(features.shape[1])
+                    break
+        return super()._reader(X)
+
+    def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
+        factors = np.arange(graph.n_factors)
+        return edge_blocks(graph, "edges", factors, self.pairwise, self.n_labels_, edge_features)
+
+    def _model_metadata(self) -> dict[str, Any]:
+        return {**super()._model_metadata(), "n_edge_features": self.n_edge_features_}
+
+    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore_model(metadata, arrays)
+        self.n_edge_features_ = int(metadata["n_edge_features"])
+
+
+def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | None]:
+    """Node features, edges and edge features of one example, checked."""
+    if not (isinstance(x, (tuple, list)) and len(x) in (2, 3)):
+        raise InvalidInputError(
+            f"X[{index}] must be (node_features, edges) or (node_features, edges, "
+            f"edge_features), got {type(x).__name__}"
+        )
+    is_sparse = hasattr(x[0], "tocsr")
+    nodes = x[0].tocsr() if is_sparse else as_numbers(f"X[{index}]: node features", x[0])
+    if nodes.ndim != 2 or nodes.shape[0] == 0:
+        raise InvalidInputError(
+            f"X[{index}]: node features must have shape (N, F) with at least one node, "
+            f"got {nodes.shape}"
+        )
+    try:
+        edges = np.asarray(x[1])
+    except ValueError:
+        raise InvalidInputError(f"X[{index}]: edges must have shape (E, 2)") from None
+    if edges.size == 0:
+        edges = np.zeros((0, 2), dtype=np.int64)
+    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"X[{index}]: edges must be integers of shape (E, 2), got dtype {edges.dtype} and "
+            f"shape {edges.shape}"
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= nodes.shape[0]):
+        raise InvalidInputError(
+            f"X[{index}]: edges must join nodes 0..{nodes.shape[0] - 1}, "
+            f"got node {edges.min() if edges.min() < 0 else edges.max()}"
+        )
+    if np.any(edges[:, 0] == edges[:, 1]):
+        loop = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
+        raise InvalidInputError(
+            f"X[{index}]: edges must join two different nodes, got one from {loop} to itself"
+        )
+    if len(x) == 2 or x[2] is None:
+        return nodes, edges.astype(np.int64), None
+    features = as_numbers(f"X[{index}]: edge features", x[2])
+    if features.ndim != 2 or features.shape[0] != len(edges):
+        raise InvalidInputError(
+            f"X[{index}]: edge features must have shape ({len(edges)}, D), got {features.shape}"
+        )
+    if not np.isfinite(features).all():
+        raise InvalidInputError(f"X[{index}]: edge features must be finite, got NaN or infinity")
+    return nodes, edges.astype(np.int64), features

@@ -1,0 +1,241 @@
+"""Conditional random fields on images: a label for every pixel.
+
+    p(y | x) ∝ exp(sum_s w(y_s)·x_s + sum_{s ~ t} V_d(y_s, y_t))
+
+with one table ``V_d`` for each direction ``d`` of the grid (or one for all), that may depend on how
+much the features of the two pixels differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import InvalidInputError
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.template import Block, Tying
+from fieldfit.models.base import as_numbers
+from fieldfit.models.conditional import ConditionalEstimator
+from fieldfit.models.parts import Example
+from fieldfit.objectives.base import Objective
+
+__all__ = ["GridCRF"]
+
+#: Factor types of `FactorGraph.grid`.
+DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")
+
+
+class GridCRF(ConditionalEstimator):
+    """A conditional random field on a 4- or 8-connected grid.
+
+    Parameters
+    ----------
+    objective
+        A name (``"trw"``, ``"likelihood"``, ``"pseudolikelihood"``, ...) or an object such as
+        ``Likelihood(SumProduct(TreeReweighted()))``.
+    l2, l1
+        Penalties ``l2/2 |w|^2 + l1 |w|_1`` on all weights, beside the sum over examples.
+    learner
+        ``None`` chooses: L-BFGS where the objective is smooth.
+    max_iter, tol
+        Limits of the learner.
+    fit_intercept
+        Give every label a constant besides the features.
+    neighbors
+        4, or 8 with the diagonals.
+    pairwise
+        Tables of neighbouring pixels: ``"full"``, ``"symmetric"``, ``"potts"`` (one weight for
+        equal labels) or ``"potts-labels"`` (one for each label).
+    directions
+        ``"separate"`` tables for each direction, or ``"shared"`` (not for full tables, whose two
+        axes differ in meaning from one direction to the next).
+    edge_features
+        Let tables depend on ``|x_s - x_t|``, feature by feature: ``True``, or the numbers of the
+        features that count.
+    decode
+        ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
+        objective was made for.
+    n_labels
+        Number of labels, if larger than what the training labels show.
+    batch_size
+        Examples that are evaluated together, and for a stochastic learner the mini-batch.
+        ``None``: as memory suggests, or 20 mini-batches.
+    random_state, n_jobs, verbose
+        Seed, threads (the result does not depend on their number), progress bar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> Y = np.repeat(rng.integers(0, 2, size=(6, 8, 1)), 8, axis=2)   # stripes
+    >>> X = Y + rng.normal(size=Y.shape)
+    >>> crf = GridCRF(objective="trw", l2=0.1).fit(X[:4], Y[:4])
+    >>> bool(crf.score(X[4:], Y[4:]) > np.mean((X[4:] > 0.5) == Y[4:]))
+    True
+    """
+
+    def __init__(
+        self,
+        objective: str | Objective = "trw",
+        *,
+        l2: float = 1e-3,
+        l1: float = 0.0,
+        learner: Any = None,
+        max_iter: int = 200,
+        tol: float = 1e-5,
+        fit_intercept: bool = True,
+        neighbors: int = 4,
+        pairwise: Tying = "full",
+        directions: str = "separate",
+        edge_features: bool | Sequence[int] = False,
+        decode: str | None = None,
+        n_labels: int | None = None,
+        batch_size: int | None = None,
+        random_state: int | None = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.objective = objective
+        self.l2 = l2
+        self.l1 = l1
+        self.learner = learner
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.neighbors = neighbors
+        self.pairwise = pairwise
+        self.directions = directions
+        self.edge_features = edge_features
+        self.decode = decode
+        self.n_labels = n_labels
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        if self.neighbors not in (4, 8):
+            raise InvalidInputError(f"neighbors must be 4 or 8, got {self.neighbors!r}")
+        if self.directions not in ("separate", "shared"):
+            raise InvalidInputError(
+                f"directions must be 'separate' or 'shared', got {self.directions!r}"
+            )
+        chosen = self.edge_features
+        if not (isinstance(chosen, bool) or np.asarray(chosen).dtype.kind in "iu"):
+            raise InvalidInputError(
+                f"edge_features must be True, False or numbers of features, got {chosen!r}"
+            )
+        if self.directions == "shared" and self.pairwise == "full":
+            raise InvalidInputError(
+                "directions='shared' needs pairwise='symmetric', 'potts' or 'potts-labels', "
+                "got 'full'"
+            )
+
+    def _measure(self, index: int, x: Any) -> tuple[tuple[int, ...], int]:
+        height, width = _shape(index, x)[:2]
+        n_edges = height * (width - 1) + (height - 1) * width
+        if self.neighbors == 8:
+            n_edges += 2 * (height - 1) * (width - 1)
+        return (height, width), n_edges
+
+    def _example(self, index: int, x: Any) -> Example:
+        height, width, n_features = _shape(index, x)
+        features = as_numbers(f"X[{index}]", x).reshape(-1, n_features)
+        if not np.isfinite(features).all():
+            pixel, feature = np.argwhere(~np.isfinite(features))[0]
+            raise InvalidInputError(
+                f"X[{index}]: features must be finite, got {features[pixel, feature]} at row "
+                f"{pixel // width}, column {pixel % width}"
+            )
+        graph = _grid(height, width, self.n_labels_, self.neighbors)
+        return Example(graph, features, self._differences(index, graph, features))
+
+    def _differences(self, index: int, graph: FactorGraph, features: FloatArray) -> Any:
+        """``|x_s - x_t|`` of every pair, or ``None``."""
+        if self.edge_features is False:
+            return None
+        chosen = np.arange(features.shape[1])
+        if self.edge_features is not True:
+            chosen = np.asarray(self.edge_features)
+            if len(chosen) == 0 or chosen.min() < 0 or chosen.max() >= features.shape[1]:
+                raise InvalidInputError(
+                    f"edge_features must name features 0..{features.shape[1] - 1} of X[{index}], "
+                    f"got {self.edge_features!r}"
+                )
+        columns = features[:, chosen]
+        pairs = graph.slot_variables.reshape(-1, 2)
+        differences = columns[pairs[:, 0]]
+        differences -= columns[pairs[:, 1]]
+        return np.abs(differences, out=differences)
+
+    def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
+        if self.directions == "shared":
+            types = [("edges", np.arange(graph.n_factors))]
+        else:
+            types = [
+                (name, np.flatnonzero(graph.factor_types == direction))
+                for direction, name in enumerate(DIRECTIONS[: self.neighbors // 2])
+            ]
+        return [
+            block
+            for name, factors in types
+            for block in edge_blocks(
+                graph, name, factors, self.pairwise, self.n_labels_, edge_features
+            )
+        ]
+
+    def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
+        return values.reshape(*np.shape(x)[:2], *values.shape[1:])
+
+
+def edge_blocks(
+    graph: FactorGraph,
+    name: str,
+    factors: NDArray[Any],
+    tying: Tying,
+    n_labels: int,
+    edge_features: FloatArray | None,
+) -> list[Block]:
+    """A constant table for some factors and, if they have features, one for each feature."""
+    shape = (n_labels, n_labels)  # for a graph that has no such factor
+    blocks = [Block.tables(graph, tying, factors=factors, name=name, shape=shape)]
+    if edge_features is not None:
+        blocks.append(
+            Block.tables(
+                graph,
+                tying,
+                edge_features[factors],
+                factors=factors,
+                name=f"{name}_features",
+                shape=shape,
+            )
+        )
+    return blocks
+
+
+@lru_cache(maxsize=64)
+def _grid(height: int, width: int, n_labels: int, neighbors: int) -> FactorGraph:
+    """Images of one size share their graph, and with it all plans made for it."""
+    return FactorGraph.grid(height, width, n_labels, neighbors=neighbors)
+
+
+def _shape(index: int, x: Any) -> tuple[int, int, int]:
+    """Height, width and number of features of one example."""
+    try:
+        shape = np.shape(x)
+    except ValueError:  # rows of different lengths
+        raise InvalidInputError(
+            f"X[{index}] must be an array, got rows of different shapes"
+        ) from None
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise InvalidInputError(
+            f"X[{index}] must have shape (height, width) or (height, width, features), none of "
+            f"them 0, got {shape}"
+        )
+    return shape[0], shape[1], shape[2] if len(shape) == 3 else 1

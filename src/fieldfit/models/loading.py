@@ -1,0 +1,64 @@
+"""Reading fitted estimators back from their files."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+from fieldfit.errors import FileFormatError
+from fieldfit.io.model_file import read_model
+from fieldfit.models.base import FieldEstimator, Path
+
+__all__ = ["CLASSES", "load"]
+
+#: Estimators that a file may name, and the module that defines each.  A file cannot make anything
+#: else run.
+CLASSES = {
+    "ChainCRF": "fieldfit.models.chain.chain_crf",
+    "GraphCRF": "fieldfit.models.graph_crf",
+    "GridCRF": "fieldfit.models.grid_crf",
+    "IsingModel": "fieldfit.models.pairwise.ising_model",
+    "MatchingCRF": "fieldfit.models.matching_crf",
+    "MixtureField": "fieldfit.models.mixture_field",
+    "PottsModel": "fieldfit.models.pairwise.potts_model",
+    "SkipChainCRF": "fieldfit.models.chain.skip_chain_crf",
+}
+
+
+def load(path: Path) -> Any:
+    """Read a fitted estimator from a file that its ``save`` wrote.
+
+    Nothing in the file is executed; a file that is cut short or altered is refused.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from fieldfit.models.graph_crf import GraphCRF
+    >>> X = [(np.array([[1.0], [-1.0], [2.0]]), [(0, 1), (1, 2)])]
+    >>> crf = GraphCRF(objective="likelihood", l2=0.1).fit(X, [[1, 0, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     crf.save(f"{folder}/model.ff")
+    ...     again = load(f"{folder}/model.ff")
+    >>> bool((again.predict(X)[0] == crf.predict(X)[0]).all())
+    True
+    """
+    stored = read_model(path)
+    name = os.fspath(path)
+    if stored.kind not in CLASSES:
+        raise FileFormatError(
+            f"{name}: expected a model of {', '.join(sorted(CLASSES))}, found {stored.kind!r}"
+        )
+    estimator_class: type[FieldEstimator] = getattr(
+        import_module(CLASSES[stored.kind]), stored.kind
+    )
+    try:
+        estimator = estimator_class(**stored.parameters)
+        estimator._restore(stored.metadata, stored.arrays)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # the checksum is right, so another version of the package wrote it
+        raise FileFormatError(
+            f"{name}: the file does not fit this version of fieldfit "
+            f"({stored.kind}: {type(error).__name__}: {error})"
+        ) from error
+    return estimator

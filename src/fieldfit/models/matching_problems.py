@@ -1,0 +1,288 @@
+"""What `MatchingCRF` minimises: sums over examples, each a graph with features on its edges.
+
+Weights of edges are ``W = F w``; the statistics of a matching are the sum of its edges' features.
+Matchings are found one example at a time, so here, unlike elsewhere, examples are a Python loop; a
+search costs more than the loop around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from fieldfit._typing import FloatArray
+from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
+from fieldfit.errors import InvalidInputError
+from fieldfit.inference.frank_wolfe.active_set import add_slopes, entropy
+from fieldfit.inference.frank_wolfe.frank_wolfe import Point
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.matching.matching_marginals import best_edges, inner_point
+from fieldfit.inference.matching.matching_messages import has_newton, matching_point
+from fieldfit.inference.matching.matching_newton import statistics_curvature
+from fieldfit.inference.matching.matching_partition import matching_partition
+from fieldfit.inference.matching.matching_polytope import Kind, MatchingPolytope, require_rho
+from fieldfit.learners.dual_blocks import DualModel
+from fieldfit.learners.problem import Assessment, Problem, n_threads, over_parts, total
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.max_margin import MaxMargin, Perceptron
+from fieldfit.objectives.mle_struct import MLEStruct
+
+__all__ = [
+    "ExactMatchings",
+    "MatchingBlock",
+    "MatchingExample",
+    "MatchingHinge",
+    "MatchingProblem",
+    "matching_problem",
+    "node_counting_number",
+    "require_capacity",
+    "require_kind",
+]
+
+#: Of the tolerance of the gap (if that is below `LOOSEST`), messages get this share.
+MESSAGE_SHARE, LOOSEST = 1e-4, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class MatchingExample:
+    """The graph of an example, features of its edges, and the edges of its matching (0 or 1)."""
+
+    polytope: MatchingPolytope
+    features: FloatArray
+    matched: FloatArray
+    weight: float = 1.0
+
+    @property
+    def statistics(self) -> FloatArray:
+        return self.weight * (self.matched @ self.features)
+
+    def weight_matrix(self, weights: FloatArray) -> FloatArray:
+        """``W``, with ``-inf`` where there is no edge."""
+        return self.polytope.matrix(self.features @ weights, -np.inf)
+
+
+class MatchingBlock:
+    """The polytope of one example as a block of the dual."""
+
+    def __init__(self, example: MatchingExample, rho: float, tol: float = 1e-10) -> None:
+        self._example = example
+        self._rho, self._tol = rho, tol
+        self._last: FloatArray | None = None
+        self._n_rest = example.polytope.n_edges + len(example.polytope.alone)
+        self.coefficients = example.weight * example.polytope.coefficients(rho)
+
+    def start(self) -> FloatArray:
+        return inner_point(self._example.polytope)
+
+    def labelled(self) -> FloatArray | None:
+        return self._example.polytope.point(self._example.matched)
+
+    def largest_entropy(self) -> float:
+        # it is concave: no more than slopes promise from a point inside
+        inside = self.start()
+        slopes = np.zeros_like(inside)
+        add_slopes(self.coefficients, inside, slopes)
+        promised = self.find(slopes).upper_bound - float(slopes @ inside)
+        return float(entropy(self.coefficients, inside)) + max(promised, 0.0)
+
+    def potentials(self, weights: FloatArray) -> FloatArray:
+        given = self._example
+        return np.concatenate([given.weight * (given.features @ weights), np.zeros(self._n_rest)])
+
+    def features(self, x: FloatArray) -> FloatArray:
+        given = self._example
+        return given.weight * (x[: given.polytope.n_edges] @ given.features)
+
+    def find(self, slopes: FloatArray) -> Point:
+        return best_edges(self._example.polytope, slopes)
+
+    def marginals(self, potentials: FloatArray, n_passes: int = 0) -> FloatArray | None:
+        given = self._example
+        weights = potentials[: given.polytope.n_edges] / given.weight
+        found = matching_point(given.polytope, weights, self._rho, self._tol, init=self._last)
+        self._last = found.state
+        return found.point
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        given = self._example
+        found = statistics_curvature(given.polytope, given.features, self._rho, x)
+        return given.weight * found
+
+    def forget(self) -> None:
+        self._last = None
+
+
+class MatchingProblem(Problem):
+    """Abstract: a sum over examples with complete matchings."""
+
+    is_complete = True
+
+    def __init__(
+        self, objective: Objective, examples: list[MatchingExample], rho: float, n_jobs: int | None
+    ) -> None:
+        self.objective: Objective = objective
+        self.examples = examples
+        self.rho = rho
+        self.n_jobs = n_threads(n_jobs)
+        self.n_weights = examples[0].features.shape[1]
+        self.n_parts = len(examples)
+
+    def dual_model(self, objective: MLEStruct) -> DualModel:
+        """One block for each example."""
+        tol = MESSAGE_SHARE * min(objective.tol, LOOSEST)
+        # an example without weight has no say, and its edges would have no weights
+        heavy = [example for example in self.examples if example.weight > 0.0]
+        blocks = [MatchingBlock(example, self.rho, tol) for example in heavy]
+        statistics = np.sum([example.statistics for example in self.examples], axis=0)
+        curved = blocks if all(has_newton(example.polytope) for example in heavy) else []
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, curved)
+
+    def assess(self, weights: FloatArray) -> Assessment:
+        return total(
+            over_parts(lambda part: self.assess_part(weights, part), self.n_parts, self.n_jobs)
+        )
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        raise InvalidInputError(
+            "learner must be None for mle-struct on matchings, which has steps of its own"
+        )
+
+    def fingerprint(self) -> str:
+        digest = sha256(f"{self.objective!r} {self.rho!r}".encode())
+        for example in self.examples:
+            for array in (example.polytope.edges, example.features, example.matched):
+                digest.update(np.ascontiguousarray(array).data)
+            polytope = example.polytope
+            digest.update(
+                repr((example.weight, polytope.perfect, polytope.shape, polytope.kind)).encode()
+            )
+            for capacity in polytope.capacities or ():
+                digest.update(np.ascontiguousarray(capacity).data)
+        return digest.hexdigest()
+
+
+class ExactMatchings(MatchingProblem):
+    """``log Z(W) - <W, Y>`` with the exact sum over all matchings (small graphs)."""
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        given = self.examples[part]
+        polytope = given.polytope
+        found = matching_partition(given.weight_matrix(weights), polytope.kind, polytope.perfect)
+        change = polytope.values(found.marginals) - given.matched
+        score = float(given.matched @ (given.features @ weights))
+        return Assessment(
+            value=given.weight * (found.log_partition - score),
+            gradient=given.weight * (change @ given.features),
+            n_unconverged=0,
+            n_examples=1,
+        )
+
+
+class MatchingHinge(MatchingProblem):
+    """``max over Y' of <W, Y'> + margin |Y - Y'| - <W, Y>``: wrong partners count one each.
+
+    With ``margin=0`` it is the perceptron's loss.
+    """
+
+    is_smooth = False
+
+    def __init__(
+        self,
+        objective: Objective,
+        examples: list[MatchingExample],
+        rho: float,
+        n_jobs: int | None,
+        margin: float,
+    ) -> None:
+        super().__init__(objective, examples, rho, n_jobs)
+        self.margin = margin
+        self.is_homogeneous = margin == 0.0
+
+    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+        given = self.examples[part]
+        polytope = given.polytope
+        scores = given.features @ weights
+        # |matched| minus the edges in common, which is linear in the edges
+        slopes = np.zeros(2 * polytope.n_edges + len(polytope.alone))
+        slopes[: polytope.n_edges] = scores - self.margin * given.matched
+        rival = best_edges(polytope, slopes)
+        edges = rival.values[: polytope.n_edges]
+        value = rival.upper_bound + self.margin * given.matched.sum() - given.matched @ scores
+        return Assessment(
+            value=given.weight * max(float(value), 0.0),
+            gradient=given.weight * ((edges - given.matched) @ given.features),
+            n_unconverged=0,
+            n_examples=1,
+        )
+
+
+# -- Options of models of matchings: the entropy, numbers of partners, and what they ask for ---
+
+
+def require_kind(kind: Any) -> None:
+    """Refuse what is no kind of graph."""
+    if kind not in ("bipartite", "general"):
+        raise InvalidInputError(f"kind must be 'bipartite' or 'general', got {kind!r}")
+
+
+def require_capacity(capacity: Any, kind: Kind) -> None:
+    """Refuse numbers of partners that are none, or that the kind of graph does not know."""
+    if capacity is None:
+        return
+    pair = capacity if isinstance(capacity, (tuple, list)) else [capacity]
+    is_number = [isinstance(one, (int, np.integer)) and one >= 1 for one in pair]
+    if not all(is_number) or len(pair) not in (1, 2):
+        raise InvalidInputError(
+            f"capacity must be an integer of at least 1 or a pair of them, got {capacity!r}"
+        )
+    if kind == "general":
+        raise InvalidInputError(f"capacity must be None for kind='general', got {capacity!r}")
+
+
+def node_counting_number(rho: Any, objective: str | Objective, has_capacities: bool) -> float:
+    """From the option ``rho``, or from the entropy of the objective."""
+    if has_capacities:
+        if rho not in (None, 0):
+            raise InvalidInputError(
+                f"rho must be None or 0 with capacities (independent edges), got {rho!r}"
+            )
+        return 0.0
+    if rho is not None:
+        return require_rho(rho)
+    if not isinstance(objective, MLEStruct) or isinstance(objective.entropy, Bethe):
+        return 1.0
+    if isinstance(objective.entropy, TreeReweighted):
+        given = objective.entropy.rho
+        if given is None:
+            return 0.5
+        if np.isscalar(given) and not isinstance(given, str):
+            return require_rho(float(given))  # type: ignore[arg-type]
+    raise InvalidInputError(
+        "objective must have the entropy Bethe() or TreeReweighted(rho=NUMBER) for matchings, "
+        f"got {objective.entropy!r}"
+    )
+
+
+def matching_problem(
+    objective: Objective, examples: list[MatchingExample], rho: float, n_jobs: int | None
+) -> MatchingProblem:
+    """What a learner makes small."""
+    if isinstance(objective, MLEStruct):
+        return MatchingProblem(objective, examples, rho, n_jobs)
+    if isinstance(objective, Likelihood) and isinstance(objective.inference, Exact):
+        if examples[0].polytope.capacities is not None:
+            raise InvalidInputError(
+                "objective must not be 'likelihood' with capacities, which has no exact sums"
+            )
+        return ExactMatchings(objective, examples, rho, n_jobs)
+    if isinstance(objective, (MaxMargin, Perceptron)):
+        margin = 1.0 if isinstance(objective, MaxMargin) else 0.0
+        return MatchingHinge(objective, examples, rho, n_jobs, margin)
+    raise InvalidInputError(
+        "objective must be 'mle-struct', 'likelihood', 'max-margin' or 'perceptron' for "
+        f"matchings, got {objective!r}"
+    )

@@ -1,0 +1,383 @@
+"""Coupled mixtures of Gaussians: labels from a random field, a signal given the labels, noise.
+
+    X ~ p(x) ∝ exp(sum_s th_s(x_s) + sum_st th_st(x_s, x_t))          labels
+    Z_s | X_s = j  ~  N(nu_j, sig_j^2)                                  signal
+    Y_s = alpha Z_s + sqrt(1 - alpha^2) W_s,   W_s ~ N(0, 1)           observations
+
+Given ``y``, the field gets ``log p(y_s | x_s)`` added to its unary potentials; with its beliefs
+``tau`` the signal is predicted as
+
+    z_s = sum_j tau_s(j) [nu_j + om_j (y_s - alpha nu_j)],
+    om_j = alpha sig_j^2 / (alpha^2 sig_j^2 + 1 - alpha^2),
+
+which is the Bayes estimate (of least mean squared error) if the field and ``tau`` are exact.  Where
+they cannot be, learning and predicting with the *same* surrogate lets the errors of the two cancel
+in part: a field that was learned with one inference must not be used with another.
+
+Reference: Wainwright, "Estimating the 'wrong' graphical model: benefits in the computation-limited
+setting", J. Machine Learning Research 7 (2006).
+"""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit._typing import FloatArray
+from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials, require_graph
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.learners.problem import n_threads
+from fieldfit.models.base import FieldEstimator, Path
+from fieldfit.models.mixture_problem import (
+    Components,
+    MixtureSample,
+    as_field,
+    draw_field,
+    field_graph,
+    sample_problem,
+)
+from fieldfit.objectives.base import Inference, Objective
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.moment_matching import MomentMatching
+
+__all__ = ["MixtureField", "MixturePosterior"]
+
+#: Observations that are predicted together: as many as have about this many table entries.
+ENTRIES_PER_PART = 2**20
+
+
+@dataclass(frozen=True)
+class MixturePosterior:
+    """What a fitted field says about some observations; the first axes are those of ``Y``.
+
+    Attributes
+    ----------
+    marginals
+        Beliefs about the labels, components along the last axis.
+    signal
+        Expected signal, the prediction.
+    variance
+        Variance of the signal around it.
+    converged
+        For each observed field whether the inference converged.
+    """
+
+    marginals: FloatArray
+    signal: FloatArray
+    variance: FloatArray
+    converged: NDArray[np.bool_]
+
+
+class MixtureField(FieldEstimator):
+    """A mixture of Gaussians whose labels form a random field.
+
+    Parameters
+    ----------
+    objective
+        How the field is learned and, therefore, which inference predicts: ``"trw"``,
+        ``"bethe"``, ``"likelihood"`` (exact), ..., or an object such as
+        ``MomentMatching(TreeReweighted(rho=0.5))``.  Surrogates of message passing have a closed
+        form if there is no penalty and no label is missing.
+    means, variances
+        ``nu_j`` and ``sig_j^2`` of each component; their number is the number of labels.
+    smoothing
+        For the closed form: so many imaginary samples, spread evenly over all configurations,
+        are added to the given ones.  A `MomentMatching` object brings its own.
+    l2, l1
+        Penalties on all potentials; with one of them the field is learned iteratively.
+    learner, max_iter, tol
+        How the iterative learner runs; ``None`` chooses one.
+    random_state, n_jobs, verbose
+        Seed, threads (the result does not depend on their number), progress bar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 2, size=(500, 1, 1)) ^ (rng.random((500, 3, 3)) < 0.2)
+    >>> field = MixtureField(means=(-1, 1), variances=(0.1, 0.1)).fit(labels)
+    >>> alone = MixtureField(means=(-1, 1), variances=(0.1, 0.1)).fit(labels, edges=[])
+    >>> _, signal, observations = field.sample(200, alpha=0.5, random_state=1)
+    >>> field.score(signal, observations, alpha=0.5) > alone.score(signal, observations, alpha=0.5)
+    True
+    """
+
+    graph_: FactorGraph
+    potentials_: Potentials
+    shape_: tuple[int, ...]
+
+    def __init__(
+        self,
+        objective: str | Objective = "trw",
+        *,
+        means: ArrayLike = (-1.0, 1.0),
+        variances: ArrayLike = (1.0, 1.0),
+        smoothing: float = 1.0,
+        l2: float = 0.0,
+        l1: float = 0.0,
+        learner: Any = None,
+        max_iter: int = 200,
+        tol: float = 1e-5,
+        random_state: int | None = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.objective = objective
+        self.means = means
+        self.variances = variances
+        self.smoothing = smoothing
+        self.l2 = l2
+        self.l1 = l1
+        self.learner = learner
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit(
+        self,
+        labels: ArrayLike,
+        edges: ArrayLike | None = None,
+        shape: tuple[int, int] | None = None,
+        *,
+        checkpoint: Path | None = None,
+    ) -> MixtureField:
+        """Learn the field of the labels.
+
+        Parameters
+        ----------
+        labels
+            Samples ``(M, N)``, or ``(M, height, width)`` for a grid; ``-1`` is a missing label.
+        edges
+            ``(E, 2)`` pairs of variables; an empty list makes the variables independent.  If
+            ``None``, the graph is a grid with four neighbours.
+        shape
+            ``(height, width)`` of the grid, if ``labels`` has shape ``(M, N)``.
+        checkpoint
+            File to resume an iterative fit from if it exists, and to write progress to.
+        """
+        self._check_options()
+        components = self._components()
+        samples, graph, self.shape_ = field_graph(labels, edges, shape, components.n_components)
+        objective = self._objective()
+        matching = self._closed_form(objective, is_complete=bool((samples >= 0).all()))
+        self._block_shapes = _block_shapes(graph)
+        if matching is None:
+            problem = sample_problem(objective, graph, samples, self.n_jobs)
+            self._learn(problem, np.zeros(problem.n_weights), checkpoint=checkpoint)
+        else:
+            self._set_weights(
+                matching.potentials(graph, matching.moments(graph, samples)),
+                f"closed form: moments of {len(samples)} samples, smoothing {matching.smoothing:g}",
+            )
+        self._set_graph(graph)
+        return self
+
+    def assume(self, graph: FactorGraph, potentials: Potentials) -> MixtureField:
+        """Take the field as known instead of learning it.
+
+        With ``objective="likelihood"`` the predictions are then those of the Bayes estimator.
+        """
+        self._check_options()
+        require_graph(graph, potentials)
+        if graph.uniform_cardinality != self._components().n_components:
+            raise InvalidInputError(
+                f"graph must have {self._components().n_components} labels for each variable, as "
+                f"many as there are means, got {graph!r}"
+            )
+        if not bool(np.all(graph.arities == 2)):
+            raise InvalidInputError(f"graph must have pairwise factors only, got {graph!r}")
+        self.shape_ = (graph.n_variables,)
+        self._block_shapes = _block_shapes(graph)
+        self._set_weights(potentials, "the field was given")
+        self._set_graph(graph)
+        return self
+
+    def _set_weights(self, potentials: Potentials, status: str) -> None:
+        self.weights_ = np.concatenate([potentials.unary_values, potentials.factor_values])
+        self.n_iter_ = 0
+        self.converged_ = True
+        self.status_ = status
+        self.trace_ = []
+
+    def _set_graph(self, graph: FactorGraph) -> None:
+        self.graph_ = graph
+        split = int(graph.unary_offsets[-1])
+        self.potentials_ = Potentials.from_flat(graph, self.weights_[:split], self.weights_[split:])
+
+    def _closed_form(self, objective: Objective, *, is_complete: bool) -> MomentMatching | None:
+        """The moment matching that solves the problem at once, or ``None`` if none does."""
+        is_plain = is_complete and self.l2 == 0.0 and self.l1 == 0.0
+        if isinstance(objective, MomentMatching):
+            if not is_plain:
+                raise InvalidInputError(
+                    "objective 'moment-matching' needs complete labels and no penalty, got "
+                    + (f"l2={self.l2}, l1={self.l1}" if is_complete else "missing labels")
+                )
+            if not isinstance(self.objective, str):
+                return objective  # with a smoothing of its own
+            return MomentMatching(objective.entropy, self.smoothing)
+        if not (isinstance(objective, Likelihood) and isinstance(objective.inference, SumProduct)):
+            return None
+        entropy = objective.inference.entropy
+        if not is_plain or entropy.is_optimized:
+            return None
+        return MomentMatching(entropy, self.smoothing)
+
+    # -- prediction ---------------------------------------------------------------------------
+
+    def predict(self, Y: ArrayLike, alpha: ArrayLike) -> FloatArray:
+        """Predicted signal, in the shape of ``Y``; see `infer`."""
+        return self._warned(self.infer(Y, alpha)).signal
+
+    def predict_marginals(self, Y: ArrayLike, alpha: ArrayLike) -> FloatArray:
+        """Beliefs about the labels, in the shape of ``Y`` with the components behind it."""
+        return self._warned(self.infer(Y, alpha)).marginals
+
+    def score(self, Z: ArrayLike, Y: ArrayLike, alpha: ArrayLike) -> float:
+        """Minus the mean squared error of the predicted signal, so that larger is better."""
+        error = np.asarray(Z, dtype=np.float64) - self.predict(Y, alpha)
+        return -float(np.mean(error**2))
+
+    def infer(self, Y: ArrayLike, alpha: ArrayLike) -> MixturePosterior:
+        """Beliefs, signal and convergence for noisy observations.
+
+        Parameters
+        ----------
+        Y
+            One or more observed fields: ``(N,)`` or ``(n, N)``, for a grid also ``(height,
+            width)`` or ``(n, height, width)``.  NaN is "not observed".
+        alpha
+            Share of the signal in the observations, in [0, 1]; a number, or an array that
+            broadcasts to ``Y`` (for instance one for each observed field).
+        """
+        self._require_fit()
+        given, shares = as_field("Y", Y, alpha, self.shape_)
+        likelihood, mean, spread = self._components().condition(given, shares)
+        marginals, converged = self._beliefs(likelihood)
+        signal = np.sum(marginals * mean, axis=-1)
+        variance = np.sum(marginals * (spread + (mean - signal[..., None]) ** 2), axis=-1)
+        shape = np.shape(Y)
+        return MixturePosterior(
+            marginals.reshape(*shape, marginals.shape[-1]),
+            signal.reshape(shape),
+            variance.reshape(shape),
+            converged,
+        )
+
+    def _beliefs(self, likelihood: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Unary beliefs ``(n, N, K)`` of the field with a log-likelihood added, part by part."""
+        count, graph = len(likelihood), self.graph_
+        inference = self._objective().prediction(graph)
+        entries = int(graph.unary_offsets[-1]) + int(graph.table_offsets[-1])
+        size = max(1, ENTRIES_PER_PART // max(entries, 1))
+        parts = [likelihood[begin : begin + size] for begin in range(0, count, size)]
+        threads = min(n_threads(self.n_jobs), len(parts))
+        if threads <= 1:
+            found = [run_copies(inference, self.potentials_, part) for part in parts]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(
+                    pool.map(lambda part: run_copies(inference, self.potentials_, part), parts)
+                )
+        if not found:
+            return np.zeros_like(likelihood), np.zeros(0, dtype=bool)
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+    def _warned(self, posterior: MixturePosterior) -> MixturePosterior:
+        failed = int((~posterior.converged).sum())
+        if failed:
+            warnings.warn(
+                f"MixtureField: the inference of {failed} of {posterior.converged.size} observed "
+                "fields did not converge; their beliefs are the last ones reached",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return posterior
+
+    # -- sampling -----------------------------------------------------------------------------
+
+    def sample(
+        self, n_samples: int, alpha: ArrayLike = 1.0, random_state: int | None = None
+    ) -> MixtureSample:
+        """Labels, signal and observations drawn from the fitted field.
+
+        Labels are independent exact samples where the treewidth allows it, otherwise taken from
+        a Gibbs sampler.  Note that a field learned with a surrogate reproduces the moments of
+        the data under that surrogate, not under its own exact distribution.
+        """
+        self._require_fit()
+        generator = np.random.default_rng(
+            self.random_state if random_state is None else random_state
+        )
+        labels = draw_field(self.graph_, self.potentials_, n_samples, generator)
+        _, shares = as_field("Y", np.zeros(labels.shape), alpha, self.shape_)
+        return self._components().draw(labels, shares, generator).reshaped(self.shape_)
+
+    # -- options and files --------------------------------------------------------------------
+
+    def _components(self) -> Components:
+        return Components.checked(self.means, self.variances)
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        self._components()
+        if not (np.isscalar(self.smoothing) and 0.0 <= self.smoothing < np.inf):  # type: ignore[operator]
+            raise InvalidInputError(
+                f"smoothing must be a finite number of at least 0, got {self.smoothing!r}"
+            )
+
+    def _model_metadata(self) -> dict[str, Any]:
+        return {"shape": list(self.shape_), "n_variables": self.graph_.n_variables}
+
+    def _model_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"edges": self.graph_.slot_variables.reshape(-1, 2).astype(np.int32)}
+
+    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        self.shape_ = tuple(int(size) for size in metadata["shape"])
+        n_labels = self._components().n_components
+        self._set_graph(
+            FactorGraph.from_edges(int(metadata["n_variables"]), arrays["edges"], n_labels)
+        )
+
+
+def run_copies(
+    inference: Inference, potentials: Potentials, likelihood: FloatArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Beliefs of as many copies of a field as there are rows of log-likelihoods."""
+    batch = _copies(potentials.graph, len(likelihood))
+    unary = potentials.unary_matrix() + likelihood
+    tables = np.tile(potentials.factor_values, len(likelihood))
+    result = inference.run_batch(
+        batch, Potentials.from_flat(batch.graph, unary.reshape(-1), tables)
+    )
+    converged = result.converged_examples
+    if converged is None:
+        converged = np.full(len(likelihood), result.converged)
+    return result.beliefs.unary_values.reshape(likelihood.shape), converged
+
+
+@lru_cache(maxsize=8)
+def _copies(graph: FactorGraph, count: int) -> Batch:
+    """The union of copies; predicting again with the same number finds all plans made."""
+    return Batch.of([graph] * count)
+
+
+def _block_shapes(graph: FactorGraph) -> dict[str, tuple[int, ...]]:
+    n_labels = graph.uniform_cardinality or 0
+    return {
+        "unary": (graph.n_variables, n_labels),
+        "tables": (graph.n_factors, n_labels, n_labels),
+    }

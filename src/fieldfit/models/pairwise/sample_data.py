@@ -1,0 +1,195 @@
+"""Label samples as the generative estimators take them: checked, with equal rows put together.
+
+A row is one joint observation of all variables, ``-1`` where a label is missing.  Rows that are
+equal are kept once; ``weights`` are the sums of their weights ``v`` (the objective is linear in
+them) and ``squared_weights`` the sums of ``v**2`` (what the variance of a weighted sum needs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldfit._typing import FloatArray, LabelMatrix
+from fieldfit.errors import InvalidInputError
+
+__all__ = [
+    "MAX_LABELS",
+    "Samples",
+    "checked_labels",
+    "checked_sample_weight",
+    "column_names",
+    "require_joined",
+    "require_labels",
+]
+
+#: Kernels keep labels in one byte.
+MAX_LABELS = 255
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Distinct rows, those without a missing label first.
+
+    ``labels`` has shape (n_rows, n_variables); ``inverse`` says which row each given sample became
+    (``-1`` for a sample without any label, which says nothing about the model).
+    """
+
+    labels: LabelMatrix
+    weights: FloatArray
+    squared_weights: FloatArray
+    n_complete: int
+    inverse: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, labels: LabelMatrix, weights: FloatArray) -> Samples:
+        """Put equal rows together."""
+        distinct, inverse = np.unique(labels, axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        n_missing = (distinct < 0).sum(axis=1)
+        # complete rows, then by the number of missing labels; rows without any label go last
+        order = np.argsort(n_missing, kind="stable")
+        kept = order[n_missing[order] < labels.shape[1]]
+        place = np.full(len(distinct), -1)
+        place[kept] = np.arange(len(kept))
+        inverse = place[inverse]
+        used = inverse >= 0
+        return cls(
+            labels=np.ascontiguousarray(distinct[kept]),
+            weights=_sums(inverse[used], weights[used], len(kept)),
+            squared_weights=_sums(inverse[used], weights[used] ** 2, len(kept)),
+            n_complete=int((n_missing == 0).sum()),
+            inverse=inverse,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_variables(self) -> int:
+        return int(self.labels.shape[1])
+
+    @property
+    def max_missing(self) -> int:
+        """Largest number of missing labels of a row (rows without any label do not count)."""
+        return int((self.labels[-1] < 0).sum()) if self.n_rows else 0
+
+    def take(self, rows: slice) -> Samples:
+        """Some of the rows, as samples of their own."""
+        begin, end, _ = rows.indices(self.n_rows)
+        return Samples(
+            labels=self.labels[begin:end],
+            weights=self.weights[begin:end],
+            squared_weights=self.squared_weights[begin:end],
+            n_complete=min(max(self.n_complete - begin, 0), end - begin),
+            inverse=np.arange(end - begin),
+        )
+
+
+def column_names(samples: Any) -> list[str] | None:
+    """Names of the columns of a data frame, if it is one with text names."""
+    columns = getattr(samples, "columns", None)
+    if columns is None or not all(isinstance(name, str) for name in columns):
+        return None
+    return [str(name) for name in columns]
+
+
+def checked_labels(samples: Any, values: tuple[int, ...] | None = None) -> LabelMatrix:
+    """Labels ``0..K-1`` with ``-1`` for missing (NaN or ``None``, and -1 unless it is a value).
+
+    ``values`` are the observable values in the order of their labels; ``None`` means that the
+    samples are labels already.
+    """
+    array = _numbers(samples)
+    missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)
+    if values is None or -1 not in values:
+        missing |= array == -1
+    labels = np.full(array.shape, -1, dtype=np.int16)
+    allowed = missing.copy()
+    if values is None:
+        fine = (array >= 0) & (array < MAX_LABELS)
+        if array.dtype.kind == "f":
+            fine &= array == np.floor(array)
+        labels[fine] = array[fine]
+        allowed |= fine
+        wanted = f"integers 0..{MAX_LABELS - 1}, -1 or NaN where missing"
+    else:
+        for label, value in enumerate(values):
+            equal = array == value
+            labels[equal] = label
+            allowed |= equal
+        hint = "NaN" if -1 in values else "-1 or NaN"
+        wanted = f"{' or '.join(map(str, values))}, {hint} where missing"
+    if not allowed.all():
+        row, column = np.argwhere(~allowed)[0]
+        raise InvalidInputError(
+            f"samples must be {wanted}, got {array[row, column].item()!r} in row {row}, "
+            f"column {column}"
+        )
+    labels[missing] = -1
+    return labels
+
+
+def require_labels(labels: LabelMatrix, n_labels: int) -> None:
+    """Refuse labels that a model does not have."""
+    if labels.max() >= n_labels:
+        row, column = np.argwhere(labels >= n_labels)[0]
+        raise InvalidInputError(
+            f"samples must have labels 0..{n_labels - 1}, got {labels[row, column]} in row {row}, "
+            f"column {column}"
+        )
+
+
+def checked_sample_weight(weight: ArrayLike | None, n_samples: int) -> FloatArray:
+    """One finite factor of at least 0 for each sample, not all 0."""
+    if weight is None:
+        return np.ones(n_samples)
+    array = np.asarray(weight, dtype=np.float64)
+    if array.shape != (n_samples,):
+        raise InvalidInputError(f"sample_weight must have shape ({n_samples},), got {array.shape}")
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0.0)))
+    if len(bad):
+        raise InvalidInputError(
+            f"sample_weight must be finite and at least 0, got {array[bad[0]]} at {bad[0]}"
+        )
+    if not array.any():
+        raise InvalidInputError("sample_weight must not be 0 for every sample")
+    return array
+
+
+def _sums(places: NDArray[np.int64], values: FloatArray, n_places: int) -> FloatArray:
+    return np.bincount(places, values, minlength=n_places).astype(np.float64)
+
+
+def _numbers(samples: Any) -> NDArray[Any]:
+    array = np.asarray(samples)
+    if array.ndim != 2:
+        raise InvalidInputError(
+            f"samples must have two axes (samples, variables), got shape {array.shape}"
+        )
+    if array.size == 0:
+        raise InvalidInputError(
+            f"samples must have at least one row and one column, got shape {array.shape}"
+        )
+    if array.dtype.kind == "b":
+        return array.astype(np.int64)
+    if array.dtype.kind in "iuf":
+        return array
+    try:
+        return array.astype(np.float64)  # None becomes NaN
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"samples must be numbers, got dtype {array.dtype}") from None
+
+
+def require_joined(labels: LabelMatrix, edges: Any) -> None:
+    """Refuse columns without a single value, unless edges say that hidden variables are meant."""
+    hidden = np.flatnonzero((labels < 0).all(axis=0))
+    if len(hidden) and edges is None:
+        raise InvalidInputError(
+            "samples must have a label in every column unless edges are given (hidden variables), "
+            f"got none in column {hidden[0]}"
+        )

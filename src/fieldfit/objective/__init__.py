@@ -1,1 +1,0 @@
-"""Objectives: labels and potentials in, a value and a gradient on the potentials out."""

@@ -1,0 +1,147 @@
+"""Exact and surrogate likelihoods: the free log-partition minus the one with the labels observed.
+
+    value = B(th) - B(th; y)            gradient = tau - tau(y)
+
+``B`` is the log-partition of the chosen inference and ``tau`` its beliefs (``grad B = tau``,
+because the beliefs are a stationary point of what ``B`` maximises).  If every label is given, the
+second term is just the score ``<th, y>``; where labels are missing (hidden variables) it is the
+log-partition of the model with the other labels observed.
+
+With `Exact` this is the likelihood; with `SumProduct` the Bethe, tree-reweighted or convex
+surrogate; with `MeanField` the variational one.  Reference: Wainwright, "Estimating the 'wrong'
+graphical model", J. Machine Learning Research 7 (2006); Sutton and McCallum, "An introduction to
+conditional random fields", Foundations and Trends in Machine Learning 4 (2012).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldfit._typing import LabelArray
+from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
+from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.objectives.base import (
+    Evaluation,
+    Inference,
+    Objective,
+    raise_impossible,
+    require_possible,
+)
+
+__all__ = ["Likelihood"]
+
+
+@dataclass(frozen=True)
+class Likelihood(Objective):
+    """Negative (surrogate) log-likelihood of the labels that are given.
+
+    Parameters
+    ----------
+    inference
+        `Exact()`, `SumProduct(...)`, `MeanField(...)` or another with ``run_batch``.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(2, 2)
+    >>> value, gradient = Likelihood().value_and_grad(graph, ff.Potentials(graph), [0, -1])
+    >>> round(value, 6), gradient.unary(0), gradient.unary(1)
+    (0.693147, array([-0.5,  0.5]), array([0., 0.]))
+    """
+
+    name: ClassVar[str] = "likelihood"
+    inference: Inference = field(default_factory=Exact)
+
+    def evaluate(
+        self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
+    ) -> Evaluation:
+        """Free minus observed, on every example at once; warm-started from ``init``."""
+        free_init, observed_init, entries = (None, None, None) if init is None else init
+        free = self.inference.run_batch(batch, potentials, init=free_init)
+        assert free.log_partitions is not None
+        start = light_start(free)  # before the beliefs, which are ours, turn into the gradient
+        unary, factors = free.beliefs.unary_values, free.beliefs.factor_values
+        values = free.log_partitions.copy()
+        converged = converged_examples(free, batch)
+        observed_start: InferenceResult | None = None
+        if entries is None or entries.labels is not labels:
+            entries = LabelEntries.of(batch, labels) if np.all(labels >= 0) else None
+        if entries is not None:
+            values -= subtract_labels(batch, potentials, entries, unary, factors)
+        else:
+            try:
+                observed = self.inference.run_batch(
+                    batch, potentials, observed=labels, init=observed_init
+                )
+            except ZeroWeightError:
+                raise_impossible(batch, potentials, labels)
+            assert observed.log_partitions is not None
+            values -= observed.log_partitions
+            unary -= observed.beliefs.unary_values
+            factors -= observed.beliefs.factor_values
+            converged = converged & converged_examples(observed, batch)
+            observed_start = light_start(observed)
+        gradient = Potentials.from_flat(batch.graph, unary, factors)
+        return Evaluation(values, gradient, converged, (start, observed_start, entries))
+
+    def prediction(self, graph: FactorGraph) -> Inference:
+        """The inference of the objective."""
+        return self.inference
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.inference, "run_batch"):
+            raise InvalidInputError(
+                f"inference must be an object such as Exact(), SumProduct() or MeanField(), "
+                f"got {self.inference!r}"
+            )
+
+
+def light_start(result: InferenceResult) -> InferenceResult:
+    """What a later run can start from, without the tables: those are most of the memory.
+
+    Message passing starts from ``state``, mean field from unary beliefs; the tables are replaced
+    by zeros that take no room.
+    """
+    beliefs = result.beliefs
+    no_tables = np.broadcast_to(np.float64(0.0), beliefs.factor_values.shape)
+    return replace(result, beliefs=Beliefs(beliefs.graph, beliefs.unary_values.copy(), no_tables))
+
+
+def converged_examples(result: InferenceResult, batch: Batch) -> Any:
+    """Which examples of a batch have converged."""
+    if result.converged_examples is not None:
+        return result.converged_examples
+    return np.full(batch.n_examples, result.converged)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelEntries:
+    """Where a complete labelling finds its potentials: the same at every step of learning."""
+
+    labels: LabelArray
+    unary: NDArray[np.int64]
+    table: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, batch: Batch, labels: LabelArray) -> LabelEntries:
+        return cls(labels, *selected_entries(batch.graph, labels))
+
+
+def subtract_labels(
+    batch: Batch, potentials: Potentials, entries: LabelEntries, unary: Any, factors: Any
+) -> Any:
+    """Take the indicator of complete labels from two vectors; return each example's score."""
+    scores = batch.sum_variables(potentials.unary_values[entries.unary])
+    scores += batch.sum_factors(potentials.factor_values[entries.table])
+    require_possible(batch, scores)
+    unary[entries.unary] -= 1.0
+    factors[entries.table] -= 1.0
+    return scores

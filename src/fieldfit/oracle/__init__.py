@@ -1,1 +1,0 @@
-"""MAP searches: one algorithm, one file."""
