@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -88,7 +90,7 @@ def test_options_and_results_are_frozen():
 #: Packages, and modules where a folder holds several layers, in the order in which they may build
 #: on each other: each imports only what stands before it.  What is not in the list fails the test.
 LAYERS = (
-    *("_typing", "errors", "_parallel", "_validation", "_registry", "metrics", "plot", "features"),
+    *("_typing", "errors", "_validation", "_parallel", "metrics", "plot", "features"),
     *("numeric", "graph", "entropy", "io"),
     *("inference.base", "inference.feasible", "inference.conditioning", "inference.brute_force"),
     *("inference.junction_tree", "inference.messages", "inference.mean_field", "inference.gibbs"),
@@ -101,8 +103,18 @@ LAYERS = (
     *("models.pairwise", "models.chain", "models.grid_crf", "models.graph_crf"),
     *("models.mixture_problem", "models.mixture_field", "models.decoding_error_bound"),
     *("models.matching_problems", "models.matching_crf", "models.loading", "torch"),
+    "reproduce",
     *("cli._page", "demo", "cli._options", "cli._output", "cli._evaluation", "cli.kinds"),
-    *("cli.infer", "cli.fit", "cli.predict", "cli.score", "cli.inspect", "cli.demo", "cli.main"),
+    *(
+        "cli.infer",
+        "cli.fit",
+        "cli.predict",
+        "cli.score",
+        "cli.inspect",
+        "cli.demo",
+        "cli.reproduce",
+        "cli.main",
+    ),
 )
 #: Packages whose `__init__` only documents and re-exports; nothing imports from them.
 FACES = {"", "inference", "inference.map", "models", "cli"}
@@ -271,14 +283,63 @@ def test_new_graphs_compile_nothing():
     assert not new, f"compiled again: {new}"
 
 
-def test_a_changed_source_discards_all_compiled_kernels(tmp_path):
-    (tmp_path / "caller.py").write_text("first")
-    (tmp_path / "callee.py").write_text("second")
-    discard_outdated_kernels(tmp_path)
-    compiled = tmp_path / "__pycache__" / "caller.nbi"
-    compiled.write_text("code")
-    discard_outdated_kernels(tmp_path)
-    assert compiled.exists()
-    (tmp_path / "callee.py").write_text("third!")  # same size, perhaps the same time
-    discard_outdated_kernels(tmp_path)
-    assert not compiled.exists()
+PACKAGE = {
+    "__init__.py": "",
+    "caller.py": "from {root}.callee import helper\n\n@kernel\ndef call(): helper()\n",
+    "callee.py": "from {root}.limits import TINY\n\n@kernel\ndef helper(): return TINY\n",
+    "limits.py": "TINY = 1\n",
+    "other.py": "@kernel\ndef other(): pass\n",
+    "plain.py": "from {root}.callee import helper\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "discarded"),
+    [
+        ("plain.py", set()),
+        ("other.py", {"other"}),
+        ("caller.py", {"caller"}),
+        ("callee.py", {"caller", "callee"}),
+        ("limits.py", {"caller", "callee"}),
+    ],
+)
+def test_kernels_are_discarded_when_what_they_use_has_changed(tmp_path, changed, discarded):
+    root = tmp_path / "package"
+    (root / "__pycache__").mkdir(parents=True)
+    for name, text in PACKAGE.items():
+        (root / name).write_text(text.format(root="package"))
+    discard_outdated_kernels(root)
+    compiled = {stem: root / "__pycache__" / f"{stem}.f-3.py311.nbi"
+                for stem in ("caller", "callee", "other")}  # fmt: skip
+    for path in compiled.values():
+        path.write_text("code")
+    discard_outdated_kernels(root)
+    assert all(path.exists() for path in compiled.values())
+    (root / changed).write_text((root / changed).read_text() + "# changed")
+    discard_outdated_kernels(root)
+    assert {stem for stem, path in compiled.items() if not path.exists()} == discarded
+
+
+def kernels_of(module):
+    """Python functions of the kernels that a module defines."""
+    functions = (getattr(value, "py_func", None) for value in vars(module).values())
+    return [f for f in functions if f is not None and f.__module__ == module.__name__]
+
+
+def test_whatever_kernels_use_of_other_files_counts_as_a_dependency():
+    """Names of fieldfit that kernels read are kernels, intrinsics, named tuples or constants."""
+    paths = [path for path in sorted(ROOT.rglob("*.py")) if "\n@kernel" in path.read_text()]
+    assert len(paths) > 50
+    for path in paths:
+        module = importlib.import_module(f"fieldfit.{module_name(path)}")
+        for function in kernels_of(module):
+            for name in set(function.__code__.co_names) & set(vars(module)):
+                used = vars(module)[name]
+                origin = getattr(used, "__module__", None) or ""
+                if not origin.startswith("fieldfit.") or origin == module.__name__:
+                    continue
+                source = Path(sys.modules[origin].__file__).read_text()
+                compiled = rf"^@(kernel|intrinsic)[^\n]*\ndef {name}\(|^class {name}\(NamedTuple"
+                assert re.search(compiled, source, re.MULTILINE), (
+                    f"{module.__name__}.{function.__name__} uses {origin}.{name}"
+                )

@@ -80,11 +80,12 @@ def run(args: argparse.Namespace) -> int:
     reporter = Reporter(quiet=args.quiet)
     os.makedirs(args.out, exist_ok=True)  # a folder that cannot be made should not cost a minute
     reporter.note("demo: loading kernels (the first run on a machine compiles them, half a minute)")
-    from fieldfit import __version__
+    from importlib.metadata import version
+
     from fieldfit.demo.demo_page import Report, demo_page, digits_png
 
     levels = _learn_all(args, reporter)
-    report = Report(levels, args.noise, args.seed, args.quick, __version__)
+    report = Report(levels, args.noise, args.seed, args.quick, version("fieldfit"))
     page, pictures = (os.path.join(args.out, name) for name in ("index.html", "digits.png"))
     with open(page, "w", encoding="utf-8") as text_file:
         text_file.write(demo_page(report))

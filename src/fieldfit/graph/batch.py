@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
+from fieldfit.graph.ragged import reduce_rows, row_numbers
 
 __all__ = ["Batch"]
 
@@ -58,6 +59,21 @@ class Batch:
     def n_examples(self) -> int:
         return len(self.graphs)
 
+    @property
+    def unary_offsets(self) -> NDArray[np.int32]:
+        """Where the unary entries of each example begin, with the end of the last."""
+        return self.graph.unary_offsets[self.variable_offsets]
+
+    @property
+    def table_offsets(self) -> NDArray[np.int32]:
+        """Where the table entries of each example begin, with the end of the last."""
+        return self.graph.table_offsets[self.factor_offsets]
+
+    @property
+    def message_offsets(self) -> NDArray[np.int32]:
+        """Where the message entries of each example begin, with the end of the last."""
+        return self.graph.message_offsets[self.graph.scope_offsets[self.factor_offsets]]
+
     def pack(self, potentials: Sequence[Potentials]) -> Potentials:
         """Potentials of the examples, joined."""
         if len(potentials) != self.n_examples:
@@ -77,8 +93,7 @@ class Batch:
 
     def split(self, beliefs: Beliefs) -> list[Beliefs]:
         """Beliefs of each example (views)."""
-        unary = self.graph.unary_offsets[self.variable_offsets]
-        table = self.graph.table_offsets[self.factor_offsets]
+        unary, table = self.unary_offsets, self.table_offsets
         return [
             Beliefs(
                 self.graphs[m],
@@ -99,28 +114,16 @@ class Batch:
 
     def sum_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum of a per-variable quantity over each example."""
-        return _segments(np.add, values, self.variable_offsets)
+        return reduce_rows(np.add, values, self.variable_offsets)
 
     def sum_factors(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum of a per-factor quantity over each example."""
-        return _segments(np.add, values, self.factor_offsets)
+        return reduce_rows(np.add, values, self.factor_offsets)
 
     def max_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Largest value of a per-variable quantity in each example (0 if it has none)."""
-        return _segments(np.maximum, values, self.variable_offsets)
+        return reduce_rows(np.maximum, values, self.variable_offsets)
 
     def variable_examples(self) -> NDArray[np.int32]:
         """Example of every variable of the union."""
-        counts = np.diff(self.variable_offsets)
-        return np.repeat(np.arange(self.n_examples, dtype=np.int32), counts)
-
-
-def _segments(
-    combine: np.ufunc, values: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Combine each segment by itself: a running sum over all examples would lose digits."""
-    combined = np.zeros(len(offsets) - 1)
-    filled = np.flatnonzero(np.diff(offsets))
-    if len(filled):
-        combined[filled] = combine.reduceat(values, offsets[filled])
-    return combined
+        return row_numbers(self.variable_offsets).astype(np.int32)

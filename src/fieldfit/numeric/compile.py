@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -39,20 +42,84 @@ def kernel(function: Any = None, *, cache: bool = True, **options: Any) -> Any:
     return compiled if function is None else compiled(function)
 
 
-def discard_outdated_kernels(folder: Path) -> None:
-    """Remove the compiled kernels below a folder if any of its sources has changed since."""
-    digest = hashlib.blake2b()  # of the contents: installers do not agree on file times
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(path.read_bytes())
-    stamp = folder / "__pycache__" / "kernels.stamp"
+#: What kernels can use of another file: kernels, intrinsics and named tuples that it defines.
+_COMPILED = re.compile(r"^(@kernel|@intrinsic|class \w+\(NamedTuple\))", re.MULTILINE)
+#: An import at the top level of a module, in one line or in parentheses.
+_IMPORT = re.compile(r"^from (\w+(?:\.\w+)*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_CONSTANT = re.compile(r"\b[A-Z_]*[A-Z][A-Z0-9_]*\b")
+
+
+def discard_outdated_kernels(root: Path) -> None:
+    """Remove compiled kernels of a package whose source, or what it depends on, has changed."""
+    stamp = root / "__pycache__" / "kernels.json"
     with contextlib.suppress(OSError):  # a read-only installation never changes
-        if stamp.exists() and stamp.read_text() == digest.hexdigest():
+        known = _read(stamp)
+        touched = _touched(root)
+        if known.get("touched") == touched:
             return
-        for pattern in ("*.nbi", "*.nbc"):
-            for compiled in folder.rglob(f"__pycache__/{pattern}"):
-                compiled.unlink(missing_ok=True)
+        digests = dict(kernel_digests(root))
+        for name, digest in digests.items():
+            if known.get(name) != digest:
+                path = root / name
+                for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.nb[ic]"):
+                    compiled.unlink(missing_ok=True)
         stamp.parent.mkdir(exist_ok=True)
-        stamp.write_text(digest.hexdigest())
+        stamp.write_text(json.dumps({"touched": touched, **digests}))
+
+
+def _touched(root: Path) -> str:
+    """Changes whenever a file is written or replaced; contents are read only then."""
+    times = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if name.endswith(".py"):
+                found = os.stat(os.path.join(folder, name))
+                times.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+    return hashlib.blake2b(repr(sorted(times)).encode(), digest_size=16).hexdigest()
+
+
+def kernel_digests(root: Path) -> Iterator[tuple[str, str]]:
+    """For each file with kernels a digest of all files that decide what they compile to."""
+    sources = {path: path.read_bytes() for path in root.rglob("*.py")}
+    texts = {path: source.decode() for path, source in sources.items()}
+    has_kernels = {path: bool(_COMPILED.search(text)) for path, text in texts.items()}
+    needs = {
+        path: {
+            other
+            for module, names in _imports(text)
+            if (other := _file_of(root, module)) in sources
+            and (has_kernels[other] or _CONSTANT.search(names))
+        }
+        for path, text in texts.items()
+    }
+    # of the contents: installers do not agree on file times
+    digest_of = {path: hashlib.blake2b(source).hexdigest() for path, source in sources.items()}
+    for path in sorted(path for path, has in has_kernels.items() if has):
+        closure, new = {path}, {path}
+        while new:
+            new = set().union(*(needs[one] for one in new)) - closure
+            closure |= new
+        digest = hashlib.blake2b(digest_size=16)
+        for one in sorted(closure):
+            digest.update(digest_of[one].encode())
+        yield path.relative_to(root).as_posix(), digest.hexdigest()
+
+
+def _imports(text: str) -> Iterator[tuple[str, str]]:
+    for match in _IMPORT.finditer(text):
+        yield match[1], match[2] or match[3]
+
+
+def _file_of(root: Path, module: str) -> Path:
+    return root.parent.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def _read(stamp: Path) -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads(stamp.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known
 
 
 discard_outdated_kernels(Path(__file__).resolve().parent.parent)

@@ -1,0 +1,159 @@
+"""Checks of options, in one place: one sentence with the argument, the requirement and the value.
+
+Options are checked where an object is made (``__post_init__``), data where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+from fieldfit.errors import InvalidInputError
+
+__all__ = [
+    "refuse_unused",
+    "require_flag",
+    "require_instance",
+    "require_integer",
+    "require_number",
+    "require_one_of",
+]
+
+
+def require_integer(
+    name: str,
+    value: Any,
+    *,
+    at_least: int | None = None,
+    at_most: int | None = None,
+    or_none: bool = False,
+) -> None:
+    """Refuse what is not an integer in the range.
+
+    Examples
+    --------
+    >>> require_integer("max_iter", 0, at_least=1)
+    Traceback (most recent call last):
+    ...
+    fieldfit.errors.InvalidInputError: max_iter must be an integer of at least 1, got 0
+    """
+    if or_none and value is None:
+        return
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or not _in_range(value, at_least, None, at_most, None):
+        wanted = "an integer" + _range(at_least, None, at_most, None, " of at least ", " in ")
+        _refuse(name, wanted, or_none, value)
+
+
+def require_number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    or_none: bool = False,
+    finite: bool = True,
+) -> None:
+    """Refuse what is not a real number in the range, NaN included.
+
+    Examples
+    --------
+    >>> require_number("damping", 1.0, at_least=0, below=1)
+    Traceback (most recent call last):
+    ...
+    fieldfit.errors.InvalidInputError: damping must be in [0, 1), got 1.0
+    """
+    if or_none and value is None:
+        return
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    fits = is_number and not math.isnan(value) and (math.isfinite(value) or not finite)
+    if not fits or not _in_range(value, at_least, above, at_most, below):
+        wanted = _range(at_least, above, at_most, below, "at least ", "in ") or "a number"
+        if finite and is_number and not math.isfinite(value):
+            wanted = f"finite and {wanted}"
+        _refuse(name, wanted, or_none, value)
+
+
+def require_one_of(
+    name: str, value: Any, choices: Collection[Any], *, or_none: bool = False
+) -> None:
+    """Refuse what is none of the choices."""
+    if or_none and value is None:
+        return
+    try:
+        known = value in choices
+    except (TypeError, ValueError):  # an array, or something that cannot be compared
+        known = False
+    if not known:
+        _refuse(name, "one of " + ", ".join(repr(choice) for choice in choices), or_none, value)
+
+
+def require_flag(name: str, value: Any) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        _refuse(name, "True or False", False, value)
+
+
+def require_instance(
+    name: str, value: Any, wanted: type | tuple[type, ...], example: str, *, or_none: bool = False
+) -> None:
+    """Refuse an object of another class; ``example`` says what would do."""
+    if or_none and value is None:
+        return
+    if not isinstance(value, wanted):
+        _refuse(name, f"an object such as {example}", or_none, value)
+
+
+def refuse_unused(method: str, used: Collection[str], **options: Any) -> None:
+    """Refuse options that were given (not ``None``) to a method that would ignore them."""
+    for name, value in options.items():
+        if value is not None and name not in used:
+            raise InvalidInputError(
+                f"{name} must be left out for method {method!r}, which does not use it, "
+                f"got {value!r}"
+            )
+
+
+def _in_range(
+    value: Any,
+    at_least: float | None,
+    above: float | None,
+    at_most: float | None,
+    below: float | None,
+) -> bool:
+    return (
+        (at_least is None or value >= at_least)
+        and (above is None or value > above)
+        and (at_most is None or value <= at_most)
+        and (below is None or value < below)
+    )
+
+
+def _range(
+    at_least: float | None,
+    above: float | None,
+    at_most: float | None,
+    below: float | None,
+    lower: str,
+    both: str,
+) -> str:
+    """The range in words: "at least 1", "positive", "in [0, 1)"."""
+    low, high = above if at_least is None else at_least, below if at_most is None else at_most
+    if low is not None and high is not None:
+        opening, closing = "[" if above is None else "(", "]" if below is None else ")"
+        return f"{both}{opening}{low}, {high}{closing}"
+    if low is not None:
+        if above is None:
+            return f"{lower}{low}"
+        return "positive" if above == 0 else f"above {above}"
+    if high is not None:
+        return f"at most {at_most}" if below is None else f"below {below}"
+    return ""
+
+
+def _refuse(name: str, wanted: str, or_none: bool, value: Any) -> None:
+    raise InvalidInputError(f"{name} must be {wanted}{' or None' * or_none}, got {value!r}")

@@ -1,0 +1,170 @@
+"""What all inferences have in common: from potentials to beliefs and a log-partition.
+
+    potentials th, evidence  ->  beliefs tau_i(y_i), tau_a(y_a)  and  log Z, a bound on it or a
+    surrogate
+
+A subclass is a frozen dataclass of options.  It gives `run_batch`, which treats the disjoint union
+of many graphs at once; an algorithm that knows only single graphs derives from `GraphInference` and
+gives `run_graph` instead, and batches are run example by example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fieldfit._typing import BoolArray, LabelArray
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
+from fieldfit.graph.result import Bound, InferenceResult
+
+__all__ = ["Evidence", "GraphInference", "Inference", "Progress", "ending"]
+
+#: Labels of some variables: a dictionary, or an array with -1 for what is not observed.
+Evidence = dict[int, int] | ArrayLike | None
+#: Told (iterations, residual) after every iteration or every few.
+Progress = Callable[[int, float], None]
+
+
+class Inference(ABC):
+    """Beliefs and log-partitions of one graph, or of all graphs of a batch."""
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: Evidence = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """Beliefs and log-partition of one graph.
+
+        ``observed`` is evidence, ``init`` an earlier result to start from where the method can use
+        one, ``progress`` a function that is told (iterations, residual).
+        """
+        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
+
+    @abstractmethod
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: Evidence = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """The same for the union of many graphs; ``log_partitions`` has one entry for each."""
+
+
+class GraphInference(Inference):
+    """An inference that treats one graph at a time; a batch is run example by example."""
+
+    @abstractmethod
+    def run_graph(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: LabelArray,
+        init: Any,
+        progress: Progress | None,
+    ) -> InferenceResult:
+        """Beliefs and log-partition of one graph; ``observed`` has -1 where nothing is known."""
+
+    def run_batch(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: Evidence = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """One graph after the other; what each gives is put together."""
+        require_graph(batch.graph, potentials)
+        labels = observed_labels(batch.graph, observed)
+        if batch.n_examples == 1:
+            return self.run_graph(batch.graphs[0], potentials, labels, init, progress)
+        states = [None] * batch.n_examples if init is None else _states(init, batch)
+        unary, table, first = batch.unary_offsets, batch.table_offsets, batch.variable_offsets
+        results = [
+            self.run_graph(
+                graph,
+                Potentials.from_flat(
+                    graph,
+                    potentials.unary_values[unary[m] : unary[m + 1]],
+                    potentials.factor_values[table[m] : table[m + 1]],
+                ),
+                labels[first[m] : first[m + 1]],
+                states[m],
+                progress,
+            )
+            for m, graph in enumerate(batch.graphs)
+        ]
+        return joined(batch, results)
+
+
+def _states(init: Any, batch: Batch) -> list[Any]:
+    """The starting point of each example, from a result on the same batch."""
+    if isinstance(init, InferenceResult) and isinstance(init.state, BatchState):
+        return [replace(init, state=state) for state in init.state.examples]
+    return [init] * batch.n_examples
+
+
+class BatchState:
+    """States of the examples of a batch that were run one by one."""
+
+    def __init__(self, examples: list[Any]) -> None:
+        self.examples = examples
+
+
+_WEAKER: dict[Bound, int] = {"exact": 0, "upper": 1, "lower": 1, None: 2}
+
+
+def joined(batch: Batch, results: list[InferenceResult]) -> InferenceResult:
+    """Results of the examples of a batch as one result of the union."""
+    values = np.array([result.log_partition for result in results])
+    converged = np.array([result.converged for result in results])
+    bounds = {result.bound for result in results} - {"exact"}
+    bound: Bound = "exact" if not bounds else bounds.pop() if len(bounds) == 1 else None
+    worst = max(results, key=lambda result: (not result.converged, _WEAKER[result.bound]))
+    status = worst.status if converged.all() else ending(converged, f"one {worst.status}")
+    return InferenceResult(
+        beliefs=Beliefs(
+            batch.graph,
+            np.concatenate([result.beliefs.unary_values for result in results]),
+            np.concatenate([result.beliefs.factor_values for result in results]),
+        ),
+        log_partition=float(values.sum()),
+        bound=bound,
+        converged=bool(converged.all()),
+        n_iter=max(result.n_iter for result in results),
+        residual=max(result.residual for result in results),
+        status=status,
+        method=results[0].method,
+        log_partitions=values,
+        converged_examples=converged,
+        state=BatchState([result.state for result in results]),
+    )
+
+
+def ending(converged: BoolArray, measure: str, tol: float | None = None, advice: str = "") -> str:
+    """How a run ended, in one sentence: how many examples, how far, and what to try.
+
+    Examples
+    --------
+    >>> ending(np.array([True, True]), "largest change 1e-9 after 9 sweeps")
+    'converged: largest change 1e-9 after 9 sweeps'
+    >>> ending(np.array([True, False]), "change 0.1 after 9 sweeps", 1e-8, "more sweeps")
+    'not converged in 1 of 2 examples: change 0.1 after 9 sweeps (tol 1e-08); more sweeps may help'
+    """
+    if converged.all():
+        return f"converged: {measure}"
+    count = len(converged)
+    where = f" in {int(np.sum(~converged))} of {count} examples" if count > 1 else ""
+    limit = "" if tol is None else f" (tol {tol:.2g})"
+    return f"not converged{where}: {measure}{limit}" + (f"; {advice} may help" if advice else "")
