@@ -231,7 +231,7 @@ def many_small_graphs() -> Table:
     for graph, potentials in models:
         solver.run(graph, potentials)
     one_by_one = time.process_time() - start
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     packed = batch.pack([potentials for _, potentials in models])
     start = time.process_time()
     solver.run_batch(batch, packed)

@@ -260,7 +260,7 @@ def test_linear_algebra_keeps_its_threads_but_for_the_fit():
 def test_other_labels_with_an_old_state_are_other_labels():
     graph = ff.FactorGraph.grid(2, 3, 2)
     rng = np.random.default_rng(0)
-    batch = ff.Batch.of([graph])
+    batch = ff.graph.Batch.of([graph])
     potentials = ff.Potentials.from_flat(graph, rng.normal(size=12), rng.normal(size=28))
     objective = ff.Likelihood(ff.SumProduct(tol=1e-10))
     state = objective.evaluate(batch, potentials, np.zeros(6, dtype=np.int32)).state

@@ -83,7 +83,7 @@ def test_labellings_stand_for_a_smaller_polytope():
 def test_examples_of_a_batch_are_alone():
     graphs = [GRAPHS["grid"], GRAPHS["triangle"], GRAPHS["grid"]]
     potentials = [random_potentials(graph, 1.0, seed) for seed, graph in enumerate(graphs)]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     together = FrankWolfe().run_batch(batch, batch.pack(potentials))
     alone = [FrankWolfe().run(g, p) for g, p in zip(graphs, potentials, strict=True)]
     np.testing.assert_array_equal(

@@ -17,6 +17,7 @@ import pytest
 from problems import random_graph, random_tables
 
 import fieldfit as ff
+from fieldfit._registry import NAMESPACES, find, names_of, stub
 from fieldfit.numeric.compile import discard_outdated_kernels
 
 ROOT = Path(ff.__file__).parent
@@ -85,12 +86,38 @@ def test_options_and_results_are_frozen():
         assert target.__dataclass_params__.frozen, name
 
 
+@pytest.mark.parametrize("namespace", ["", *NAMESPACES])
+def test_stubs_are_those_of_the_registry(namespace):
+    """For editors and type checkers; ``make stubs`` writes them."""
+    if (ROOT / namespace).is_dir():
+        assert (ROOT / namespace / "__init__.pyi").read_text() == stub(namespace)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_namespaces_export_what_the_registry_says(namespace):
+    package = getattr(ff, namespace)
+    for name in names_of(namespace):
+        assert getattr(package, name) is find(name)
+        assert name in package.__all__
+    assert package.__doc__
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = package.nonsense
+
+
+def test_the_top_namespace_is_small_and_old_names_answer_with_a_warning():
+    assert len(ff.__all__) <= 62
+    with pytest.warns(DeprecationWarning, match=r"fieldfit\.Batch is now fieldfit\.graph\.Batch"):
+        assert ff.Batch is ff.graph.Batch
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = ff.nonsense
+
+
 # -- layers -------------------------------------------------------------------------------
 
 #: Packages, and modules where a folder holds several layers, in the order in which they may build
 #: on each other: each imports only what stands before it.  What is not in the list fails the test.
 LAYERS = (
-    *("_typing", "errors", "_validation", "_parallel", "metrics", "plot", "features"),
+    *("_typing", "_registry", "errors", "_validation", "_parallel", "metrics", "plot", "features"),
     *("numeric", "graph", "entropy", "io"),
     *("inference.base", "inference.feasible", "inference.conditioning", "inference.brute_force"),
     *("inference.junction_tree", "inference.messages", "inference.mean_field", "inference.gibbs"),

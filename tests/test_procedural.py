@@ -184,6 +184,6 @@ def test_who_does_not_take_several_sets_of_weights():
     graph = ff.FactorGraph.chain(2, 2)
     with pytest.raises(ff.InvalidInputError, match="potentials must be 2, one for each sweep"):
         objective.value_and_grad(graph, ff.Potentials(graph), [0, 1])
-    batch, labels = ff.Batch.of([graph]), np.array([0, 1], dtype=np.int32)
+    batch, labels = ff.graph.Batch.of([graph]), np.array([0, 1], dtype=np.int32)
     with pytest.raises(ff.InvalidInputError, match="must have several sets of weights"):
         ff.Likelihood().evaluate_sets(batch, [ff.Potentials(graph)], labels)
