@@ -22,7 +22,7 @@ from fieldfit.inference._message_run import sweep_kernel
 from fieldfit.inference.belief_optimization import BeliefOptimization, relax_bethe
 from fieldfit.inference.schedule import cached_plan, common_labels
 from fieldfit.kernels.arrays import Changes
-from fieldfit.reproduce._base import markdown_table
+from experiments.base import markdown_table
 
 N_MODELS = 50
 #: Skip-chains: examples, variables of each, links beyond the chain.

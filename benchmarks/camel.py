@@ -24,9 +24,9 @@ from fieldfit.learner._base import Penalty
 from fieldfit.learner.camel import CamelRounds
 from fieldfit.learner.camel_duals import JointDual, WeightDual
 from fieldfit.learner.problem import TemplateProblem, one_blas_thread
-from fieldfit.reproduce._base import markdown_table
-from fieldfit.reproduce._camel_ner_data import examples, model_labels, read_documents
-from fieldfit.reproduce.camel_ner import FULL
+from experiments.base import markdown_table
+from experiments.ganapathi2008.ner.data import examples, model_labels, read_documents
+from experiments.ganapathi2008.ner.run import FULL
 
 #: Articles of the comparison of solvers.
 N_ARTICLES = 200

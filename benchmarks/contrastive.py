@@ -18,13 +18,13 @@ from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
 from fieldfit.estimators._chain_labels import label_classes, number_labels
 from fieldfit.estimators.chain import UNSEEN
-from fieldfit.io.seminars import read_seminars
+from experiments.seminars_reader import read_seminars
 from fieldfit.learner._base import Penalty
 from fieldfit.learner.problem import TemplateProblem, one_blas_thread
 from fieldfit.objective._base import Objective
-from fieldfit.reproduce._base import markdown_table
-from fieldfit.reproduce._seminar_mails import FILE
-from fieldfit.reproduce.contrastive_seminars import linked_mails
+from experiments.base import markdown_table
+from experiments.seminar_mails import FILE
+from experiments.welling_sutton2005.seminars.run import linked_mails
 
 #: Sweeps that one contrastive gradient may cost.
 N_SWEEPS = 12

@@ -24,7 +24,7 @@ from fieldfit.inference._node_system import NodeSystem
 from fieldfit.inference.convex_dual import ConvexDual
 from fieldfit.inference.convex_primal import ConvexPrimal
 from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.reproduce._base import markdown_table
+from experiments.base import markdown_table
 
 BATCHES: dict[str, Callable[[], ff.Batch]] = {
     "28 x 28, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)]),

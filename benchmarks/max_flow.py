@@ -22,7 +22,7 @@ from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
 from fieldfit.oracle.max_flow import MaxFlow
 from fieldfit.oracle.roof_duality import RoofDuality
-from fieldfit.reproduce._base import markdown_table
+from experiments.base import markdown_table
 
 try:
     import maxflow as peer

@@ -25,7 +25,7 @@ from fieldfit.inference.schedule import common_labels
 from fieldfit.kernels.arrays import Changes
 from fieldfit.kernels.sweeps import run_sweeps
 from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.reproduce._base import markdown_table
+from experiments.base import markdown_table
 
 N_SWEEPS = 5
 #: So many that what comes before and after the sweeps hardly counts.

@@ -48,7 +48,6 @@ from fieldfit.io import (
 )
 from fieldfit.io.columns import read_columns
 from fieldfit.io.samples import read_fasta, read_samples
-from fieldfit.io.seminars import read_seminars
 from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.stochastic import SGD, Adam
 from fieldfit.objective._base import Evaluation, Objective
@@ -227,7 +226,6 @@ __all__ = [
     "read_fasta",
     "read_fg",
     "read_samples",
-    "read_seminars",
     "read_uai",
     "sample_exactly",
     "sequence_weights",

@@ -25,7 +25,7 @@ from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.estimators.grid import GridCRF
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from fieldfit.reproduce._compilation import compile_elsewhere
+from fieldfit.cli._compilation import compile_elsewhere
 
 __all__ = [
     "METHODS",

@@ -1,0 +1,158 @@
+"""The report of ``domke-chains``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.base import Row, markdown_table, text_table
+
+if TYPE_CHECKING:
+    from experiments.domke2009.chains.run import Design
+
+__all__ = ["curves", "headline", "report", "table"]
+
+WHAT_WAS_DONE = """
+## What was done
+
+Binary chains of length {length} with a table of label and what is seen and a table for pairs.
+Three sources of sequences: *well-specified* ones are drawn from such a chain with random tables;
+*semi-misspecified* ones alternate between ten zeros and ten ones, 60 % of what is seen is random;
+*misspecified* ones are constant but for five places, 75 % is random. {n_repeats} draws, sizes
+{n_train}, {n_test} test sequences each. `cl` is the exact likelihood; the losses on beliefs start
+from its weights. `l2 = {l2:g}` for all.
+
+The thesis shows this as figures 3.2 to 3.9, without numbers, and does not give the length of its
+sequences or whether it had a penalty. What it concludes: with a right model the loss does not
+matter; with a wrong one the likelihood is worse in the limit than losses on marginals, and
+pseudo-likelihood worse still.
+"""
+
+
+def methods_of(rows: Sequence[Row]) -> list[str]:
+    """Methods in their order."""
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
+def sources_of(rows: Sequence[Row]) -> list[str]:
+    """Sources in their order."""
+    return list(dict.fromkeys(row["data"] for row in rows))
+
+
+def sizes_of(rows: Sequence[Row]) -> list[int]:
+    """Numbers of training sequences."""
+    return sorted({row["n_train"] for row in rows})
+
+
+def values_of(
+    rows: Sequence[Row], method: str, source: str, n_train: int, column: str = "uclass"
+) -> list[float]:
+    """A figure in all repeats."""
+    return [
+        row[column]
+        for row in rows
+        if (row["method"], row["data"], row["n_train"]) == (method, source, n_train)
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """For the terminal: errors with the most training sequences."""
+    return text_table(*_cells(rows, "uclass"))
+
+
+def report(rows: Sequence[Row], design: Design) -> str:
+    """Markdown of the whole."""
+    titles = (
+        ("uclass", "Wrong labels"),
+        ("cclass", "Wrong pairs"),
+        ("ucl", "Logarithmic loss on variables"),
+        ("cl", "Likelihood, for a variable"),
+    )
+    parts = [WHAT_WAS_DONE.format(**vars(design)), "## What was found", _finding(rows)]
+    for column, title in titles:
+        parts += [
+            f"### {title} (`{column}`), {max(sizes_of(rows))} training sequences",
+            markdown_table(*_cells(rows, column)),
+        ]
+    parts += [
+        "Means over draws, standard errors in brackets; `results.csv` has all sizes and losses.",
+        "![Learning curves](curves.png)",
+    ]
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def headline(rows: Sequence[Row]) -> dict[str, Any]:
+    """Mean test errors with the most training sequences."""
+    largest = max(sizes_of(rows))
+    return {
+        source: {
+            method: float(np.mean(values_of(rows, method, source, largest)))
+            for method in methods_of(rows)
+        }
+        for source in sources_of(rows)
+    }
+
+
+def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+    """Test error against the number of training sequences, a panel for each source."""
+
+    def draw(figure: Any) -> None:
+        sources = sources_of(rows)
+        figure.set_size_inches(3.4 * len(sources) + 1.0, 3.6)
+        figure.set_layout_engine("constrained")
+        panels = figure.subplots(1, len(sources), squeeze=False)[0]
+        sizes = sizes_of(rows)
+        for axes, source in zip(panels, sources, strict=True):
+            for method in methods_of(rows):
+                means = [float(np.mean(values_of(rows, method, source, n))) for n in sizes]
+                axes.plot(sizes, means, marker=".", label=method)
+            axes.set_xscale("log")
+            axes.set_title(source, fontsize=10)
+            axes.set_xlabel("training sequences")
+            axes.grid(color="#dddddd")
+            axes.spines[["top", "right"]].set_visible(False)
+        panels[0].set_ylabel("share of wrong test labels")
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=8
+        )
+
+    return draw
+
+
+def _cells(rows: Sequence[Row], column: str) -> tuple[list[str], list[list[str]]]:
+    largest = max(sizes_of(rows))
+    lines = [
+        [method, *(_cell(values_of(rows, method, source, largest, column)) for source in sources)]
+        for sources in [sources_of(rows)]
+        for method in methods_of(rows)
+    ]
+    return ["method", *sources_of(rows)], lines
+
+
+def _cell(values: Sequence[float]) -> str:
+    text = f"{np.mean(values):.4f}"
+    if len(values) > 1:
+        text += f" ({np.std(values, ddof=1) / np.sqrt(len(values)):.4f})"
+    return text
+
+
+def _finding(rows: Sequence[Row]) -> str:
+    """Differences to the likelihood in the same draws, with their standard errors."""
+    largest, sentences = max(sizes_of(rows)), []
+    for source in sources_of(rows):
+        base = np.array(values_of(rows, "cl", source, largest))
+        shown = []
+        for method in ("pseudo", "ucl", "uquad"):
+            values = np.array(values_of(rows, method, source, largest))
+            if len(values) < 2 or len(base) != len(values):
+                continue
+            away = values - base
+            error = float(np.std(away, ddof=1) / np.sqrt(len(away)))
+            shown.append(f"`{method}` {away.mean():+.4f} ± {error:.4f}")
+        if shown:
+            sentences.append(f"*{source}*: {', '.join(shown)}")
+    if not sentences:
+        return "One draw says nothing about differences."
+    return f"Errors less those of `cl`, {largest} sequences: {'; '.join(sentences)}."

@@ -1,0 +1,107 @@
+"""The report of ``domke-iterations``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.base import Row, markdown_table, text_table
+from experiments.domke2009.digits.figures import methods_of, noises_of
+
+if TYPE_CHECKING:
+    from experiments.domke2009.iterations.run import Design
+
+__all__ = ["curves", "headline", "report", "table"]
+
+WHAT_WAS_DONE = """
+## What was done
+
+Digits as in `domke-digits` ({n_each} pictures of each digit to learn from and as many to test,
+{n_repeats} choices of pictures, noise {noises}). `ucl-k` is fitted for the beliefs after `k`
+iterations of propagation, from the weights of `convex`, and tested with 1 to {most} iterations.
+
+The thesis shows this as figure 6.11, without numbers. What it concludes: models that were fitted
+with more than one iteration stand some more of them, the one fitted with a single iteration gives
+poor results with many.
+"""
+
+
+def table(rows: Sequence[Row]) -> str:
+    """For the terminal."""
+    return "\n\n".join(text_table(*_cells(rows, noise)) for noise in noises_of(rows))
+
+
+def report(rows: Sequence[Row], design: Design) -> str:
+    """Markdown of the whole."""
+    noises = ", ".join(f"{100 * noise:.0f} %" for noise in design.noises)
+    text = WHAT_WAS_DONE.format(
+        n_each=design.n_each, n_repeats=design.n_repeats, noises=noises, most=max(design.tested)
+    )
+    parts = [text, "## What was found"]
+    for noise in noises_of(rows):
+        parts.append(f"Share of wrong test pixels, {100 * noise:.0f} % noise, mean over choices:")
+        parts.append(markdown_table(*_cells(rows, noise)))
+    parts.append("![Errors against iterations of the test](iterations.png)")
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def headline(rows: Sequence[Row]) -> dict[str, Any]:
+    """Errors with as many iterations as in training, and with the most."""
+    most = max(row["n_iterations"] for row in rows)
+    return {
+        f"{method} at {noise:g}": {
+            "as trained": _error(rows, method, noise, int(method.split("-")[1])),
+            "most": _error(rows, method, noise, most),
+        }
+        for noise in noises_of(rows)
+        for method in methods_of(rows)
+    }
+
+
+def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+    """Test error against the iterations of the test, a panel for each level of noise."""
+
+    def draw(figure: Any) -> None:
+        noises = noises_of(rows)
+        figure.set_size_inches(5.0 * len(noises), 3.8)
+        for axes, noise in zip(
+            figure.subplots(1, len(noises), squeeze=False)[0], noises, strict=True
+        ):
+            tested = _tested(rows)
+            for method in methods_of(rows):
+                values = [_error(rows, method, noise, count) for count in tested]
+                axes.plot(tested, values, marker="o", label=method)
+            axes.set_title(f"{100 * noise:.0f} % noise", fontsize=10)
+            axes.set_xlabel("iterations in the test")
+            axes.set_ylabel("share of wrong test pixels")
+            axes.grid(color="#dddddd")
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False)
+        figure.tight_layout()
+
+    return draw
+
+
+def _tested(rows: Sequence[Row]) -> list[int]:
+    return sorted({row["n_iterations"] for row in rows})
+
+
+def _error(rows: Sequence[Row], method: str, noise: float, n_iterations: int) -> float:
+    """Mean over choices of pictures; NaN if this was not tested."""
+    values = [
+        row["uclass"]
+        for row in rows
+        if (row["method"], row["noise"], row["n_iterations"]) == (method, noise, n_iterations)
+    ]
+    return float(np.mean(values)) if values else np.nan
+
+
+def _cells(rows: Sequence[Row], noise: float) -> tuple[list[str], list[list[str]]]:
+    tested = _tested(rows)
+    lines = [
+        [method, *(f"{_error(rows, method, noise, count):.4f}" for count in tested)]
+        for method in methods_of(rows)
+    ]
+    return ["fitted \\ tested with", *(str(count) for count in tested)], lines

@@ -1,0 +1,166 @@
+"""The report of `camel_ner`: the paper's table 1 beside ours, and what the model was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.base import Row, markdown_table
+from experiments.ganapathi2008.methods import TITLES
+from experiments.ganapathi2008.ner.data import Document, Example
+from experiments.tables import (
+    HOW_TO_READ,
+    Column,
+    bar_chart,
+    means,
+    paper_table,
+    terminal_table,
+    training_columns,
+)
+
+__all__ = ["Corpus", "headline", "micro_bars", "report", "table"]
+
+#: Table 1 of the paper.
+MICRO = Column(
+    "micro_f1",
+    "micro-F1",
+    paper={
+        "piecewise": "85.2",
+        "camel0": "85.5",
+        "lbp": "86.2",
+        "cccp": "86.1",
+        "cccp-empirical": "85.9",
+    },
+)
+MACRO = Column(
+    "macro_f1",
+    "macro-F1",
+    paper={
+        "piecewise": "83.7",
+        "camel0": "83.9",
+        "lbp": "84.6",
+        "cccp": "84.6",
+        "cccp-empirical": "84.5",
+    },
+)
+OUTER_LOOPS = {"piecewise": "1", "camel0": "1", "lbp": "3", "cccp": "2", "cccp-empirical": "2"}
+INNER_LOOPS = {
+    "piecewise": "82",
+    "camel0": "20",
+    "lbp": "97, 20, 12",
+    "cccp": "250, 41",
+    "cccp-empirical": "150, 40",
+}
+SECONDS = {
+    "piecewise": "7348",
+    "camel0": "9348",
+    "lbp": "13871",
+    "cccp": "40000",
+    "cccp-empirical": "24833",
+}
+FURTHER = (
+    Column("token_micro_f1", "tokens, micro-F1"),
+    Column("token_macro_f1", "tokens, macro-F1"),
+    Column("f1_loc", "LOC"),
+    Column("f1_misc", "MISC"),
+    Column("f1_org", "ORG"),
+    Column("f1_per", "PER"),
+    Column("testa_micro_f1", "testa, micro-F1"),
+    Column("testa_macro_f1", "testa, macro-F1"),
+)
+
+WHAT_WAS_DONE = """
+## What was done
+
+The articles of the CoNLL-2003 shared task (English): {n_train:,} to learn from ({n_tokens:,}
+tokens in {n_sentences:,} sentences), testb with {n_testb} and testa with {n_testa} articles to test
+on. One graph for each article: a chain along each sentence ({n_chain:,} edges) and edges between
+equal capitalised words of the article ({n_skip:,}; groups of more than {max_links} are linked each
+to the next). Labels are begin and inside of the four types of entities, and none. Features are
+those of `fieldfit.features.text`: words, case, shape, prefixes and suffixes, parts of speech,
+neighbours, conjunctions, and what the rest of the article says about a word. No lists of names and
+no other texts are used. Features of fewer than {min_count} training tokens are dropped;
+{n_weights:,} weights remain, with a Gaussian prior of variance 10 (`l2 = 0.1`).
+"""
+
+SCORES = """
+F1 of whole entities, by the rules of the shared task (a prediction counts if both ends and the type
+are right), on testb; tokens beside it, because the paper does not say which of them it counts.
+"""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sizes that a report tells."""
+
+    n_train: int
+    n_testa: int
+    n_testb: int
+    n_sentences: int
+    n_tokens: int
+    n_skip: int
+    n_weights: int
+
+    @classmethod
+    def of(
+        cls, documents: Mapping[str, Sequence[Document]], train: Sequence[Example], n_weights: int
+    ) -> Corpus:
+        """Count what was learned from."""
+        return cls(
+            n_train=len(documents["train"]),
+            n_testa=len(documents["testa"]),
+            n_testb=len(documents["testb"]),
+            n_sentences=sum(len(document.words) for document in documents["train"]),
+            n_tokens=sum(document.n_tokens for document in documents["train"]),
+            n_skip=sum(len(links) for _, links, _ in train),
+            n_weights=n_weights,
+        )
+
+
+def columns() -> list[Column]:
+    """Those of the paper's table."""
+    return [*training_columns(OUTER_LOOPS, INNER_LOOPS, SECONDS), MACRO, MICRO]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """For the terminal."""
+    return terminal_table(rows, [*columns(), *FURTHER])
+
+
+def headline(rows: Sequence[Row]) -> dict[str, float]:
+    """Micro-F1 on testb by method."""
+    return {f"{method} micro_f1": score for method, score in means(rows, MICRO).items()}
+
+
+def micro_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
+    return bar_chart(rows, MICRO, "Names in CoNLL-2003 (testb): micro-F1 of entities, percent")
+
+
+def report(rows: Sequence[Row], corpus: Corpus, min_count: int, max_links: int) -> str:
+    """What was done, the paper's table beside ours, further scores, how each training ended."""
+    sizes = WHAT_WAS_DONE.format(
+        n_train=corpus.n_train,
+        n_testa=corpus.n_testa,
+        n_testb=corpus.n_testb,
+        n_sentences=corpus.n_sentences,
+        n_tokens=corpus.n_tokens,
+        n_chain=corpus.n_tokens - corpus.n_sentences,
+        n_skip=corpus.n_skip,
+        n_weights=corpus.n_weights,
+        min_count=min_count,
+        max_links=max_links,
+    )
+    endings = [(TITLES[row["method"]], row["inner_by_loop"], row["status"]) for row in rows]
+    parts = [
+        sizes.strip(),
+        f"## The paper beside ours\n\n{paper_table(rows, columns())}",
+        SCORES.strip(),
+        HOW_TO_READ.strip(),
+        "![Micro-F1 of the five methods](micro-f1.png)",
+        f"## Further scores\n\n{paper_table(rows, FURTHER)}",
+        "By type: entities of testb.",
+        "## How training ended\n\n"
+        + markdown_table(("method", "inner iterations by loop", "status"), endings),
+    ]
+    return "\n\n".join(parts)

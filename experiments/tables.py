@@ -1,0 +1,214 @@
+"""Tables and figures that the three experiments of Ganapathi et al. (2008) share.
+
+An experiment gives its rows (those of ``results.csv``: a method, a fold, figures) and says with
+`Column` which figures to show and what the paper prints for them.  Scores in the rows are shares of
+one, as everywhere in fieldfit; tables and figures show percent.  With several folds a cell is
+``mean (standard deviation)``, as in the paper.
+
+>>> rows = [
+...     {"method": "piecewise", "fold": 0, "micro_f1": 0.88},
+...     {"method": "piecewise", "fold": 1, "micro_f1": 0.90},
+... ]
+>>> micro = Column("micro_f1", "micro-F1", paper={"piecewise": "88.5 (0.9)"})
+>>> print(paper_table(rows, [micro]))
+| method | micro-F1, paper | micro-F1 |
+| --- | --- | --- |
+| piecewise | 88.5 (0.9) | 89.0 (1.4) |
+>>> means(rows, micro)
+{'piecewise': 0.89}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from experiments.base import Row, markdown_table, text_table
+from experiments.ganapathi2008.methods import TITLES
+
+__all__ = [
+    "HOW_TO_READ",
+    "Column",
+    "bar_chart",
+    "fold_cell",
+    "means",
+    "paper_table",
+    "terminal_table",
+    "training_columns",
+]
+
+#: Grey for what the paper prints, one colour for ours.
+PAPER_COLOUR, OUR_COLOUR = "#9a9a9a", "#2a6fbb"
+
+#: What a report says of the columns that describe a training.
+HOW_TO_READ = """
+*Outer loops* are rounds of CCCP, and one for methods that have none; for LBP they are starts of the
+learner, which begins afresh where propagation has changed to another fixed point.
+*Inner iterations* are iterations of L-BFGS in all loops together, without those of the piecewise
+warm start; *seconds* are wall time of training with it. Every method predicts with residual belief
+propagation. Figures in brackets are standard deviations over folds.
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of the table.
+
+    Parameters
+    ----------
+    key
+        Its name in the rows.
+    title
+        Heading; the paper's figures stand beside it under ``title, paper``.
+    paper
+        What the paper prints, by method; empty if it prints nothing.
+    scale, digits
+        How our number is shown: times ``scale`` (100 for scores), with ``digits`` decimals.
+    """
+
+    key: str
+    title: str
+    paper: Mapping[str, str] = field(default_factory=dict)
+    scale: float = 100.0
+    digits: int = 1
+
+
+def training_columns(
+    outer_loops: Mapping[str, str] | None = None,
+    inner_iterations: Mapping[str, str] | None = None,
+    seconds: Mapping[str, str] | None = None,
+) -> list[Column]:
+    """Columns that say how a training went, with what the paper prints for them (if it does)."""
+    return [
+        Column("converged", "converged, %", digits=0),
+        Column("outer_loops", "outer loops", outer_loops or {}, scale=1.0),
+        Column("inner_iterations", "inner iterations", inner_iterations or {}, scale=1.0, digits=0),
+        Column("seconds", "seconds", seconds or {}, scale=1.0, digits=0),
+    ]
+
+
+# -- figures over folds -------------------------------------------------------------------
+
+
+def means(rows: Sequence[Row], column: Column) -> dict[str, float]:
+    """Mean over folds for each method, unscaled, methods in the order of the rows."""
+    return {
+        method: float(np.mean(values)) for method, values in _by_method(rows, column.key).items()
+    }
+
+
+def fold_cell(values: Sequence[float], scale: float = 1.0, digits: int = 1) -> str:
+    """``mean (standard deviation)`` over folds; the mean alone if there is one fold.
+
+    >>> fold_cell([0.88, 0.90], scale=100.0), fold_cell([0.88], scale=100.0)
+    ('89.0 (1.4)', '88.0')
+    """
+    scaled = scale * np.asarray(values, dtype=np.float64)
+    mean = f"{scaled.mean():.{digits}f}"
+    return mean if len(scaled) < 2 else f"{mean} ({scaled.std(ddof=1):.{digits}f})"
+
+
+def _by_method(rows: Sequence[Row], key: str) -> dict[str, list[float]]:
+    """Figures of one column, by method; folds without one (``None``) are left out."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        values = found.setdefault(row["method"], [])
+        if row[key] is not None:
+            values.append(float(row[key]))
+    return {method: values for method, values in found.items() if values}
+
+
+# -- tables -------------------------------------------------------------------------------
+
+
+def paper_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """Markdown: methods by columns, the paper's figures beside ours."""
+    header = ["method"]
+    for column in columns:
+        header += [f"{column.title}, paper"] * bool(column.paper) + [column.title]
+    return markdown_table(header, _cells(rows, columns, with_paper=True))
+
+
+def terminal_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """Our figures alone, aligned for a terminal."""
+    header = ["method", *(column.title for column in columns)]
+    return text_table(header, _cells(rows, columns, with_paper=False))
+
+
+def _cells(rows: Sequence[Row], columns: Sequence[Column], with_paper: bool) -> list[list[str]]:
+    ours = [_by_method(rows, column.key) for column in columns]
+    table = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        line = [TITLES.get(method, method)]
+        for column, found in zip(columns, ours, strict=True):
+            if with_paper and column.paper:
+                line.append(column.paper.get(method, "-"))
+            values = found.get(method)
+            line.append(fold_cell(values, column.scale, column.digits) if values else "-")
+        table.append(line)
+    return table
+
+
+# -- figure -------------------------------------------------------------------------------
+
+
+def bar_chart(rows: Sequence[Row], column: Column, title: str) -> Callable[[Any], None]:
+    """A drawing of our means (bars: standard deviation over folds) beside the paper's figures.
+
+    The axis begins above zero, near the smallest figure: the methods often differ by little.
+    """
+    ours = _by_method(rows, column.key)
+
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(7.0, 3.2)
+        axes = figure.add_subplot()
+        height = 0.38
+        ends: list[float] = []
+        for place, (method, values) in enumerate(ours.items()):
+            scaled = column.scale * np.asarray(values)
+            spread = scaled.std(ddof=1) if len(scaled) > 1 else 0.0
+            bars = [(height / 2, scaled.mean(), spread, OUR_COLOUR, "fieldfit")]
+            printed = _printed(column.paper.get(method, ""))
+            if printed is not None:
+                bars.append((-height / 2, *printed, PAPER_COLOUR, "paper"))
+            for offset, mean, deviation, colour, name in bars:
+                axes.barh(
+                    place + offset,
+                    mean,
+                    height,
+                    xerr=deviation or None,
+                    color=colour,
+                    capsize=3.0,
+                    label=name if not place else None,
+                )
+                axes.annotate(
+                    f"{mean:.{column.digits}f}",
+                    (mean + deviation, place + offset),
+                    xytext=(4, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8,
+                )
+                ends += [mean - deviation, mean + deviation]
+        axes.set_yticks(range(len(ours)), [TITLES.get(method, method) for method in ours])
+        axes.invert_yaxis()
+        margin = max(max(ends) - min(ends), 1.0)
+        begin = max(0.0, np.floor(min(ends) - 0.5 * margin))
+        axes.set_xlim(begin, max(ends) + 0.2 * margin)  # the last is room for the figures
+        axes.set_xlabel(f"{column.title} (the axis begins at {begin:.0f})")
+        axes.set_title(title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+        figure.tight_layout()
+
+    return draw
+
+
+def _printed(cell: str) -> tuple[float, float] | None:
+    """Mean and standard deviation of a cell of the paper such as ``88.5 (.9)``."""
+    found = re.fullmatch(r"\s*([\d.]+)\s*(?:\(([\d.]+)\))?\s*", cell)
+    return None if found is None else (float(found[1]), float(found[2] or 0.0))
