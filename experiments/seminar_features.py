@@ -1,7 +1,7 @@
 """Features of seminar announcements: those of any text, and what is special about times and names.
 
 `fieldfit.features.text` gives words, shapes, affixes, neighbours and conjunctions.  Added here are
-the kind of a word (clock, room, title, ...), its place in the layout (`_camel_seminars_lines`),
+the kind of a word (clock, room, title, ...), its place in the layout (`experiments.seminar_lines`),
 times that equal those of the header, and the run of capitalised words that a token is part of: a
 name or a building is known by what stands before and behind the whole of it.
 """
@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fieldfit.features.text import Features, TextFeatures, document_features
-from experiments.seminars_reader import SeminarMail
 from experiments.seminar_lines import Line, add_header_words, add_lines, mail_lines
+from experiments.seminars_reader import SeminarMail
+from fieldfit.features.text import Features, TextFeatures, document_features
 
 __all__ = ["clock_minutes", "mail_features", "word_kind"]
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fieldfit.features.text import Features
 from experiments.seminars_reader import SeminarMail
+from fieldfit.features.text import Features
 
 __all__ = ["Line", "add_header_words", "add_lines", "mail_lines"]
 

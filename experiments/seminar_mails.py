@@ -11,14 +11,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.seminars_reader import SeminarMail, read_seminars
 from fieldfit.estimators._chain_features import TokenFeatures, Vocabulary, read_items
 from fieldfit.features.text import Features, drop_rare
 
 __all__ = [
     "FILE",
     "Example",
+    "FoldDesign",
     "Folds",
     "Split",
+    "describe_folds",
     "in_matrices",
     "mail_folds",
     "split_mails",
@@ -32,8 +35,8 @@ Example = tuple[list[Features], Links]
 FILE = Path("seminars", "seminars.jsonl.gz")
 
 
-class Folds(Protocol):
-    """How many mails are used (``None``: all), in how many parts."""
+class FoldDesign(Protocol):
+    """How many mails are used (``None``: all), in how many parts, how many of which are tested."""
 
     @property
     def n_mails(self) -> int | None: ...
@@ -41,11 +44,42 @@ class Folds(Protocol):
     @property
     def n_folds(self) -> int: ...
 
+    @property
+    def n_runs(self) -> int: ...
 
-def mail_folds(n_mails: int, design: Folds, seed: int) -> list[NDArray[np.intp]]:
+
+def mail_folds(n_mails: int, design: FoldDesign, seed: int) -> list[NDArray[np.intp]]:
     """Which mails are in which fold: random, each in one, sizes differ by one at most."""
     order = np.random.default_rng(seed).permutation(n_mails)[: design.n_mails]
     return [np.sort(fold) for fold in np.array_split(order, design.n_folds)]
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Mails in the order of their folds, and where folds end."""
+
+    mails: list[SeminarMail]
+    sizes: list[int]
+
+    @classmethod
+    def read(cls, data: Path, design: FoldDesign, seed: int) -> Folds:
+        """The mails of a folder of data sets, in random folds."""
+        mails = read_seminars(data / FILE)
+        folds = mail_folds(len(mails), design, seed)
+        return cls([mails[index] for index in np.concatenate(folds)], [len(fold) for fold in folds])
+
+    def of(self, fold: int) -> slice:
+        """The mails of one fold."""
+        begin = sum(self.sizes[:fold])
+        return slice(begin, begin + self.sizes[fold])
+
+
+def describe_folds(design: FoldDesign) -> str:
+    """How mails are split, for a report."""
+    share = f"{design.n_folds} random parts"
+    if design.n_runs == design.n_folds:
+        return f"They are split into {share}, each of which is the test set once."
+    return f"They are split into {share}, of which {design.n_runs} serves as test set."
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit import FileFormatError, InvalidInputError
 from fieldfit.io._tokens import Source
 from fieldfit.io.columns import decoded_lines
 

@@ -1,9 +1,9 @@
-"""Tables and figures that the three experiments of Ganapathi et al. (2008) share.
+"""Tables of a report, in Markdown and for the terminal, and bars beside those of a paper.
 
-An experiment gives its rows (those of ``results.csv``: a method, a fold, figures) and says with
+An experiment with methods and folds gives its rows (those of ``results.csv``) and says with
 `Column` which figures to show and what the paper prints for them.  Scores in the rows are shares of
 one, as everywhere in fieldfit; tables and figures show percent.  With several folds a cell is
-``mean (standard deviation)``, as in the paper.
+``mean (standard deviation)``.
 
 >>> rows = [
 ...     {"method": "piecewise", "fold": 0, "micro_f1": 0.88},
@@ -21,37 +21,74 @@ one, as everywhere in fieldfit; tables and figures show percent.  With several f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
-from experiments.ganapathi2008.methods import TITLES
+from experiments.base import Figure, Row
 
 __all__ = [
-    "HOW_TO_READ",
+    "OUR_COLOUR",
+    "PAPER_COLOUR",
     "Column",
     "bar_chart",
+    "distinct",
     "fold_cell",
+    "markdown_table",
+    "mean_cell",
     "means",
     "paper_table",
     "terminal_table",
-    "training_columns",
+    "text_table",
 ]
 
 #: Grey for what the paper prints, one colour for ours.
 PAPER_COLOUR, OUR_COLOUR = "#9a9a9a", "#2a6fbb"
 
-#: What a report says of the columns that describe a training.
-HOW_TO_READ = """
-*Outer loops* are rounds of CCCP, and one for methods that have none; for LBP they are starts of the
-learner, which begins afresh where propagation has changed to another fixed point.
-*Inner iterations* are iterations of L-BFGS in all loops together, without those of the piecewise
-warm start; *seconds* are wall time of training with it. Every method predicts with residual belief
-propagation. Figures in brackets are standard deviations over folds.
-"""
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table; numbers are given as text by the caller."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns aligned for a terminal, the first to the left and the others to the right."""
+    lines = [[str(cell) for cell in line] for line in (header, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def distinct(rows: Sequence[Row], column: str) -> list[Any]:
+    """Values of a column in their order, each once.
+
+    >>> distinct([{"method": "b"}, {"method": "a"}, {"method": "b"}], "method")
+    ['b', 'a']
+    """
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def mean_cell(values: Sequence[float], digits: int) -> str:
+    """``mean (standard error)``; the mean alone of a single value.
+
+    >>> mean_cell([1.0, 2.0], 2), mean_cell([1.0], 2)
+    ('1.50 (0.50)', '1.00')
+    """
+    text = f"{np.mean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ({np.std(values, ddof=1) / np.sqrt(len(values)):.{digits}f})"
+    return text
+
+
+# -- methods and folds --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -75,23 +112,6 @@ class Column:
     paper: Mapping[str, str] = field(default_factory=dict)
     scale: float = 100.0
     digits: int = 1
-
-
-def training_columns(
-    outer_loops: Mapping[str, str] | None = None,
-    inner_iterations: Mapping[str, str] | None = None,
-    seconds: Mapping[str, str] | None = None,
-) -> list[Column]:
-    """Columns that say how a training went, with what the paper prints for them (if it does)."""
-    return [
-        Column("converged", "converged, %", digits=0),
-        Column("outer_loops", "outer loops", outer_loops or {}, scale=1.0),
-        Column("inner_iterations", "inner iterations", inner_iterations or {}, scale=1.0, digits=0),
-        Column("seconds", "seconds", seconds or {}, scale=1.0, digits=0),
-    ]
-
-
-# -- figures over folds -------------------------------------------------------------------
 
 
 def means(rows: Sequence[Row], column: Column) -> dict[str, float]:
@@ -122,28 +142,34 @@ def _by_method(rows: Sequence[Row], key: str) -> dict[str, list[float]]:
     return {method: values for method, values in found.items() if values}
 
 
-# -- tables -------------------------------------------------------------------------------
+def paper_table(
+    rows: Sequence[Row], columns: Sequence[Column], titles: Mapping[str, str] | None = None
+) -> str:
+    """Markdown: methods by columns, the paper's figures beside ours.
 
-
-def paper_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Markdown: methods by columns, the paper's figures beside ours."""
+    ``titles`` are what methods are called in the table, where not by their names.
+    """
     header = ["method"]
     for column in columns:
         header += [f"{column.title}, paper"] * bool(column.paper) + [column.title]
-    return markdown_table(header, _cells(rows, columns, with_paper=True))
+    return markdown_table(header, _cells(rows, columns, titles or {}, with_paper=True))
 
 
-def terminal_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+def terminal_table(
+    rows: Sequence[Row], columns: Sequence[Column], titles: Mapping[str, str] | None = None
+) -> str:
     """Our figures alone, aligned for a terminal."""
     header = ["method", *(column.title for column in columns)]
-    return text_table(header, _cells(rows, columns, with_paper=False))
+    return text_table(header, _cells(rows, columns, titles or {}, with_paper=False))
 
 
-def _cells(rows: Sequence[Row], columns: Sequence[Column], with_paper: bool) -> list[list[str]]:
+def _cells(
+    rows: Sequence[Row], columns: Sequence[Column], titles: Mapping[str, str], *, with_paper: bool
+) -> list[list[str]]:
     ours = [_by_method(rows, column.key) for column in columns]
     table = []
-    for method in dict.fromkeys(row["method"] for row in rows):
-        line = [TITLES.get(method, method)]
+    for method in distinct(rows, "method"):
+        line = [titles.get(method, method)]
         for column, found in zip(columns, ours, strict=True):
             if with_paper and column.paper:
                 line.append(column.paper.get(method, "-"))
@@ -153,10 +179,7 @@ def _cells(rows: Sequence[Row], columns: Sequence[Column], with_paper: bool) -> 
     return table
 
 
-# -- figure -------------------------------------------------------------------------------
-
-
-def bar_chart(rows: Sequence[Row], column: Column, title: str) -> Callable[[Any], None]:
+def bar_chart(rows: Sequence[Row], column: Column, title: str, titles: Mapping[str, str]) -> Figure:
     """A drawing of our means (bars: standard deviation over folds) beside the paper's figures.
 
     The axis begins above zero, near the smallest figure: the methods often differ by little.
@@ -194,7 +217,7 @@ def bar_chart(rows: Sequence[Row], column: Column, title: str) -> Callable[[Any]
                     fontsize=8,
                 )
                 ends += [mean - deviation, mean + deviation]
-        axes.set_yticks(range(len(ours)), [TITLES.get(method, method) for method in ours])
+        axes.set_yticks(range(len(ours)), [titles.get(method, method) for method in ours])
         axes.invert_yaxis()
         margin = max(max(ends) - min(ends), 1.0)
         begin = max(0.0, np.floor(min(ends) - 0.5 * margin))

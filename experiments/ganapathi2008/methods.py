@@ -12,19 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fieldfit.core.entropy import Bethe
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Objective
-from fieldfit.objective.auto import LEARNING_TOL
-from fieldfit.objective.camel import Camel
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.piecewise import Piecewise
+from fieldfit import Bethe, Camel, ConvergenceWarning, Likelihood, Objective, Piecewise, SumProduct
 
 __all__ = ["METHODS", "TITLES", "Training", "camel_objective", "train"]
 
 #: Names of the methods in ``results.csv``, in the order of the paper's tables.
 METHODS = ("piecewise", "camel0", "lbp", "cccp", "cccp-empirical")
+#: Of messages in learning: the library's default.
+LEARNING_TOL = 1e-6
 #: Tolerance of message passing inside a round; the value is right to about its square.
 CAMEL_TOL = 1e-5
 #: Rounds end when beliefs move by a hundredth in one of them.  On text, further rounds change next

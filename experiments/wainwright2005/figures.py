@@ -1,12 +1,12 @@
-"""Figures of `wainwright_fig3`: the surfaces of the paper, and cuts through them."""
+"""Figures of ``wainwright-fig3``: the surfaces of the paper, and cuts through them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from experiments.base import Figure
 from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import COMPONENTS, METHODS
 
@@ -17,7 +17,7 @@ COLORS = {"IND": "#777777", "BP": "#c0392b", "TRW": "#1f5f99"}
 HEIGHTS = {"bimodal": 50.0, "heavy": 5.0}
 
 
-def surfaces(summary: Summary) -> Callable[[Any], None]:
+def surfaces(summary: Summary) -> Figure:
     """Loss over signal-to-noise and coupling, one panel for each ensemble and method."""
 
     def draw(figure: Any) -> None:
@@ -47,7 +47,7 @@ def surfaces(summary: Summary) -> Callable[[Any], None]:
     return draw
 
 
-def curves(summary: Summary) -> Callable[[Any], None]:
+def curves(summary: Summary) -> Figure:
     """Loss against signal-to-noise at three couplings; dashed: learned from exact marginals."""
 
     def draw(figure: Any) -> None:

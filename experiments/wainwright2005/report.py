@@ -1,11 +1,11 @@
-"""The report of `wainwright_fig3`: the paper's claims beside ours, losses, checks, bounds."""
+"""The report of ``wainwright-fig3``: the paper's claims beside ours, losses, checks, bounds."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.base import markdown_table, text_table
+from experiments.tables import markdown_table, text_table
 from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import COMPONENTS, METHODS, SMOOTHING, VARIANTS
 
@@ -71,6 +71,7 @@ def _strong_and_noisy(summary: Summary) -> tuple[int, int]:
 
 
 def report(summary: Summary) -> str:
+    """Markdown of the whole."""
     design = summary.design
     parts = [
         WHAT_WAS_DONE.format(

@@ -9,23 +9,18 @@ the mean squared error over that of the Bayes estimator, which knows the field a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
 import numpy as np
 
-from fieldfit.core.entropy import Bethe, TreeReweighted
-from fieldfit.estimators.mixture import MixtureField
-from fieldfit.learner.problem import n_threads
-from fieldfit.objective.moment_matching import MomentMatching
-from experiments.base import Outcome, Settings
-from experiments.compilation import compile_elsewhere
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.wainwright2005.figures import curves, surfaces
 from experiments.wainwright2005.report import headline, report, terminal_table
 from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import Design, Trial, run_trial
+from fieldfit import Bethe, MixtureField, MomentMatching, TreeReweighted
 
-__all__ = ["FULL", "QUICK", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Figure3"]
 
 TENTHS = tuple(round(0.1 * step, 1) for step in range(11))
 FULL = Design(
@@ -47,55 +42,51 @@ QUICK = Design(
 )
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce wainwright-fig3``."""
-    compile_elsewhere(_compile_messages)
-    return run_design(QUICK if settings.quick else FULL, settings)
+class Figure3(Plan[Design]):
+    """A task is one random field, with all methods and noise levels."""
 
+    full, quick = FULL, QUICK
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All trials, in threads if asked; the figures do not depend on the number of threads."""
-    tasks = [(c, t) for c in range(len(design.couplings)) for t in range(design.n_trials)]
+    @property
+    def n_at_once(self) -> int:
+        """Trials are independent of each other."""
+        return self.settings.n_threads
 
-    def trial(task: tuple[int, int]) -> Trial:
-        # every trial has its own stream, whatever else is run
-        generator = np.random.default_rng([settings.seed, *task])
-        return run_trial(design, design.couplings[task[0]], generator)
+    def tasks(self) -> Sequence[Task]:
+        """Couplings and numbers of trials."""
+        return [(c, t) for c in self.design.couplings for t in range(self.design.n_trials)]
 
-    found: list[Trial] = []
-    for result in _mapped(trial, tasks, n_threads(settings.n_jobs)):
-        coupling = design.couplings[tasks[len(found)][0]]
-        found.append(result)
-        settings.progress(len(found), len(tasks), f"coupling {coupling:g}")
-    n = design.n_trials
-    summary = Summary(design, [found[c * n : (c + 1) * n] for c in range(len(design.couplings))])
-    return Outcome(
-        rows=summary.rows(),
-        table=terminal_table(summary),
-        report=report(summary),
-        tables={"variants": summary.variant_rows()} if design.has_variants else {},
-        figures={"surfaces": surfaces(summary), "curves": curves(summary)},
-        headline=headline(summary),
-    )
+    def run_task(self, task: Task, results: Results) -> Result:
+        """One trial; each has a stream of random numbers of its own."""
+        coupling, trial = float(task[0]), int(task[1])
+        stream = [self.settings.seed, self.design.couplings.index(coupling), trial]
+        found = run_trial(self.design, coupling, np.random.default_rng(stream))
+        return Result(facts=found.facts())
 
+    def outcome(self, results: Results) -> Outcome:
+        """Means over trials."""
+        design = self.design
+        trials = [
+            [Trial.of_facts(results[c, t].facts) for t in range(design.n_trials)]
+            for c in design.couplings
+        ]
+        summary = Summary(design, trials)
+        return Outcome(
+            rows=summary.rows(),
+            table=terminal_table(summary),
+            report=report(summary),
+            tables={"variants": summary.variant_rows()} if design.has_variants else {},
+            figures={"surfaces": surfaces(summary), "curves": curves(summary)},
+            headline=headline(summary),
+        )
 
-def _compile_messages() -> None:
-    """Kernels of the surrogates, while the first trial compiles those of exact inference."""
-    samples = np.random.default_rng(0).integers(0, 2, size=(50, 3, 3))
-    for entropy in (Bethe(), TreeReweighted(0.5)):
-        model = MixtureField(objective=MomentMatching(entropy, smoothing=1.0)).fit(samples)
-        model.predict(np.zeros((2, 3, 3)), 0.5)
+    def warm_up(self) -> None:
+        """Compile the kernels of the surrogates."""
+        samples = np.random.default_rng(0).integers(0, 2, size=(50, 3, 3))
+        for entropy in (Bethe(), TreeReweighted(0.5)):
+            model = MixtureField(objective=MomentMatching(entropy, smoothing=1.0)).fit(samples)
+            model.predict(np.zeros((2, 3, 3)), 0.5)
 
-
-def _mapped(
-    function: Callable[[tuple[int, int]], Trial], tasks: Sequence[tuple[int, int]], threads: int
-) -> Iterator[Trial]:
-    """Results in the order of the tasks; an interrupt drops what has not begun."""
-    if threads <= 1:
-        yield from map(function, tasks)
-        return
-    pool = ThreadPoolExecutor(threads)
-    try:
-        yield from pool.map(function, tasks)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    def describe(self, task: Task) -> str:
+        """The coupling."""
+        return f"coupling {task[0]:g}, trial {int(task[1]) + 1}"

@@ -1,4 +1,4 @@
-"""From the trials of `wainwright_fig3` to rows of tables, and lookups in them."""
+"""From the trials of ``wainwright-fig3`` to rows of tables, and lookups in them."""
 
 from __future__ import annotations
 

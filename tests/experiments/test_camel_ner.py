@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.features.text import TextFeatures
-from experiments.ganapathi2008.ner import run as camel_ner
-from experiments.base import EXPERIMENTS, Settings, run_experiment
+from experiments.base import Settings
+from experiments.catalogue import EXPERIMENTS
+from experiments.driver import run_experiment
 from experiments.ganapathi2008.methods import METHODS
+from experiments.ganapathi2008.ner import run as camel_ner
 from experiments.ganapathi2008.ner.data import (
     Document,
     begin_marked,
@@ -21,6 +21,9 @@ from experiments.ganapathi2008.ner.data import (
     model_labels,
     read_documents,
 )
+from experiments.ganapathi2008.ner.run import Names
+from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit.features.text import TextFeatures
 
 pytest.importorskip("matplotlib")
 
@@ -136,7 +139,7 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path):
 
 
 def test_a_run_leaves_table_report_and_figure(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(camel_ner, "QUICK", SMALL)
+    monkeypatch.setattr(Names, "quick", SMALL)
     steps = []
     settings = Settings(
         quick=True, data=corpus, progress=lambda done, total, what: steps.append((done, total))

@@ -6,11 +6,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fieldfit.cli.main import main
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from experiments.ganapathi2008.segmentation import run as camel_segmentation
+from experiments.__main__ import main
 from experiments.base import Settings
+from experiments.driver import run_plan
 from experiments.ganapathi2008.methods import METHODS
+from experiments.ganapathi2008.segmentation import run as camel_segmentation
 from experiments.ganapathi2008.segmentation.classifier import (
     Boosting,
     Trial,
@@ -25,7 +25,8 @@ from experiments.ganapathi2008.segmentation.data import (
 )
 from experiments.ganapathi2008.segmentation.figures import COLOURS, shown_indices
 from experiments.ganapathi2008.segmentation.report import CLASSIFIER
-from experiments.ganapathi2008.segmentation.run import Design, run_design
+from experiments.ganapathi2008.segmentation.run import Design, Superpixels
+from fieldfit.errors import ConvergenceWarning, InvalidInputError
 
 pytest.importorskip("skimage")
 pytest.importorskip("matplotlib")
@@ -69,16 +70,16 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(data):
-    return run_design(SMALL, Settings(data=data))
+    return run_plan(Superpixels(SMALL, Settings(data=data)))
 
 
 def test_the_command_leaves_tables_and_pictures(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        camel_segmentation, "QUICK", dataclasses.replace(SMALL, n_halves=1, methods=("piecewise",))
+        Superpixels, "quick", dataclasses.replace(SMALL, n_halves=1, methods=("piecewise",))
     )
     out = tmp_path / "out"
     arguments = ["--data", str(data), "--out", str(out), "--quick"]
-    assert main(["reproduce", "camel-segmentation", *arguments]) == 0
+    assert main(["camel-segmentation", *arguments]) == 0
     assert "piecewise" in capsys.readouterr().out
     names = {"results.csv", "classifier.csv", "out_of_fold.csv", "report.md"}
     names |= {"accuracy.png", "pictures.png"}
@@ -111,7 +112,7 @@ def test_rows_and_report(outcome):
 
 
 def test_a_run_can_be_repeated(data, outcome):
-    again = run_design(SMALL, Settings(data=data))
+    again = run_plan(Superpixels(SMALL, Settings(data=data)))
     assert [row["accuracy"] for row in again.rows] == [row["accuracy"] for row in outcome.rows]
 
 
@@ -220,8 +221,8 @@ def test_missing_data_is_one_sentence(tmp_path, capsys):
         read_corel(tmp_path)
     out = str(tmp_path / "out")
     arguments = ["--data", str(tmp_path), "--out", out, "--quick"]
-    assert main(["reproduce", "camel-segmentation", *arguments]) == 2
+    assert main(["camel-segmentation", *arguments]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert "corel/corel.npz" in line
     with pytest.raises(InvalidInputError, match="--data must name"):
-        run_design(SMALL, Settings())
+        run_plan(Superpixels(SMALL, Settings()))

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from fieldfit.cli.main import main
-from experiments.seminars_reader import FIELDS, parse_mail
-from experiments.ganapathi2008.seminars import run as camel_seminars
+from experiments.__main__ import main
 from experiments.ganapathi2008.methods import METHODS
+from experiments.ganapathi2008.seminars import run as camel_seminars
+from experiments.ganapathi2008.seminars.run import FULL, QUICK, Design, Fields, mail_folds
+from experiments.ganapathi2008.seminars.scores import field_scores
 from experiments.seminar_features import clock_minutes, mail_features, word_kind
 from experiments.seminar_lines import mail_lines
-from experiments.ganapathi2008.seminars.scores import field_scores
-from experiments.ganapathi2008.seminars.run import FULL, QUICK, Design, mail_folds
+from experiments.seminars_reader import FIELDS, parse_mail
 
 MAIL = parse_mail(
     "<0.1@cs.cmu.edu.0>\n"
@@ -222,13 +222,13 @@ def small_run(monkeypatch, tmp_path):
     folder = tmp_path / "data" / "seminars"
     folder.mkdir(parents=True)
     (folder / "seminars.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    monkeypatch.setattr(camel_seminars, "FULL", Design(n_folds=2, n_runs=2, min_count=1))
+    monkeypatch.setattr(Fields, "full", Design(n_folds=2, n_runs=2, min_count=1))
     return tmp_path
 
 
 def test_the_command(small_run, capsys):
     data, out = str(small_run / "data"), small_run / "out"
-    assert main(["reproduce", "camel-seminars", "--data", data, "--out", str(out), "--json"]) == 0
+    assert main(["camel-seminars", "--data", data, "--out", str(out), "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     with open(out / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -264,5 +264,5 @@ def test_data_that_are_not_there(small_run, capsys, tmp_path):
     empty.mkdir()
     for given, message in (([], "--data must name"), (["--data", str(empty)], "seminars.jsonl.gz")):
         out = ["--out", str(tmp_path / "out")]
-        assert main(["reproduce", "camel-seminars", *given, *out]) == 2
+        assert main(["camel-seminars", *given, *out]) == 2
         assert message in capsys.readouterr().err

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.cli.main import main
-from fieldfit.errors import InvalidInputError
-from experiments.welling_sutton2005.hidden import run as contrastive_hidden
+from experiments.__main__ import main
 from experiments.base import Settings
+from experiments.driver import run_plan
 from experiments.welling_sutton2005.hidden.report import INDEPENDENT
 from experiments.welling_sutton2005.hidden.run import (
     METHODS,
     Design,
+    HiddenUnits,
     binary_digits,
     layer_edges,
-    run_design,
     with_hidden,
 )
+from fieldfit.errors import InvalidInputError
 
 pytest.importorskip("matplotlib")
 
@@ -29,7 +29,7 @@ SMALL = Design(
 
 @pytest.fixture(scope="module")
 def outcome():
-    return run_design(SMALL, Settings())
+    return run_plan(HiddenUnits(SMALL, Settings()))
 
 
 def test_hidden_units_beat_independent_pixels(outcome):
@@ -44,8 +44,8 @@ def test_hidden_units_beat_independent_pixels(outcome):
 
 
 def test_the_command_leaves_tables_and_pictures(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(contrastive_hidden, "QUICK", Design(**{**vars(SMALL), "methods": ("CD1",)}))
-    assert main(["reproduce", "contrastive-hidden", "--out", str(tmp_path), "--quick"]) == 0
+    monkeypatch.setattr(HiddenUnits, "quick", Design(**{**vars(SMALL), "methods": ("CD1",)}))
+    assert main(["contrastive-hidden", "--out", str(tmp_path), "--quick"]) == 0
     assert "CD1" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {
         "results.csv", "report.md", "likelihood.png", "filters.png",

@@ -14,10 +14,10 @@ import pytest
 from sklearn.metrics import f1_score, precision_score, recall_score
 
 import fieldfit as ff
-from fieldfit.cli.main import main
-from fieldfit.core.batch import Batch
-from experiments.welling_sutton2005.seminars import run as contrastive_seminars
+from experiments.__main__ import main
 from experiments.base import Settings
+from experiments.driver import run_plan
+from experiments.mcnemar import mcnemar
 from experiments.welling_sutton2005.seminars.links import choose_links
 from experiments.welling_sutton2005.seminars.methods import (
     METHODS,
@@ -27,8 +27,8 @@ from experiments.welling_sutton2005.seminars.methods import (
     token_scores,
 )
 from experiments.welling_sutton2005.seminars.report import PAPER, side_by_side, speed_ups
-from experiments.mcnemar import mcnemar
-from experiments.welling_sutton2005.seminars.run import FULL, Design, run_design
+from experiments.welling_sutton2005.seminars.run import FULL, Design, Speakers
+from fieldfit.core.batch import Batch
 
 
 def random_problem(seed=0, n_graphs=3):
@@ -183,13 +183,13 @@ def small_run(monkeypatch, tmp_path):
     folder = tmp_path / "data" / "seminars"
     folder.mkdir(parents=True)
     (folder / "seminars.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    monkeypatch.setattr(contrastive_seminars, "FULL", Design(n_folds=2, n_runs=2, min_count=1))
+    monkeypatch.setattr(Speakers, "full", Design(n_folds=2, n_runs=2, min_count=1))
     return tmp_path
 
 
 def test_the_command(small_run, capsys):
     data, out = str(small_run / "data"), small_run / "out"
-    command = ["reproduce", "contrastive-seminars", "--data", data, "--out", str(out), "--json"]
+    command = ["contrastive-seminars", "--data", data, "--out", str(out), "--json"]
     assert main(command) == 0
     summary = json.loads(capsys.readouterr().out)
     with open(out / "results.csv", newline="") as file:
@@ -257,7 +257,7 @@ def test_links_are_chosen_without_the_test_mails():
 
 def test_data_that_are_not_there(small_run, capsys, tmp_path):
     out = ["--out", str(tmp_path / "out")]
-    assert main(["reproduce", "contrastive-seminars", *out]) == 2
+    assert main(["contrastive-seminars", *out]) == 2
     assert "--data must name" in capsys.readouterr().err
 
 
@@ -266,7 +266,7 @@ def test_data_that_are_not_there(small_run, capsys, tmp_path):
 def test_real_mails():
     design = Design(n_mails=150, n_folds=3, n_runs=1, methods=("CF5-bethe", "ML-bp"), tol=1e-3)
     settings = Settings(data=Path(os.environ["FIELDFIT_DATA"]))
-    outcome = run_design(design, settings)
+    outcome = run_plan(Speakers(design, settings))
     f1 = {(row["model"], row["method"]): row["f1"] for row in outcome.rows}
     assert min(f1.values()) > 0.5
     assert f1["2-clique", "CF5-bethe"] > f1["2-clique", "ML-bp"] - 0.1

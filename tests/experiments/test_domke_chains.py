@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fieldfit.objective.likelihood import Likelihood
 from experiments.base import Settings
 from experiments.domke2009.chains.data import SOURCES, draw_chain_labels, draw_sequences
 from experiments.domke2009.chains.run import (
     COLUMNS,
     METHODS,
+    Chains,
     Design,
     _scores,
     chain_part,
-    run_design,
 )
+from experiments.driver import run_plan
+from fieldfit.objective.likelihood import Likelihood
 
 
 def test_labels_are_drawn_from_the_chain():
@@ -62,7 +63,7 @@ def test_scores_are_exact():
 
 def test_the_whole_experiment():
     design = Design(length=20, n_train=(8,), n_test=20, n_repeats=2, max_iter=15)
-    outcome = run_design(design, Settings())
+    outcome = run_plan(Chains(design, Settings()))
     assert len(outcome.rows) == 3 * 2 * len(METHODS)
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     assert {row["method"] for row in outcome.rows} == set(METHODS)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fieldfit.errors import FileFormatError, InvalidInputError
 from experiments.base import Settings
-from experiments.domke2009.digits.data import FILE, draw_split, read_digits
-from experiments.domke2009.digits.methods import METHODS, Limits, belief_scores
-from experiments.domke2009.digits.run import COLUMNS, Design, run_design
+from experiments.domke2009.digits.run import COLUMNS, Design, NoisyDigits
+from experiments.domke2009.digits_data import FILE, draw_split, read_digits
+from experiments.domke2009.digits_methods import METHODS, Limits, belief_scores
+from experiments.driver import run_plan
+from fieldfit.errors import FileFormatError
 
 N_PIXELS = 8
 
@@ -89,7 +90,7 @@ def test_the_whole_experiment(tmp_path):
         ink_methods=("convex",),
         limits=Limits(max_iter=15),
     )
-    outcome = run_design(design, Settings(data=data))
+    outcome = run_plan(NoisyDigits(design, Settings(data=data)))
     assert [row["method"] for row in outcome.rows] == 2 * list(design.methods)
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     errors = {(row["method"], row["noise"]): row["uclass"] for row in outcome.rows}
@@ -104,8 +105,3 @@ def test_the_whole_experiment(tmp_path):
     figure = pytest.importorskip("matplotlib.figure").Figure
     for draw in outcome.figures.values():
         draw(figure())
-
-
-def test_data_are_needed():
-    with pytest.raises(InvalidInputError, match="--data"):
-        run_design(Design(), Settings())

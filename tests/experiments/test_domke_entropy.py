@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from test_domke_digits import write_digits
 
-from fieldfit.core.entropy_template import scaled_weights
-from fieldfit.core.entropy_weights import EntropyWeights
-from fieldfit.errors import InvalidInputError
 from experiments.base import Settings
-from experiments.domke2009.digits.methods import Limits
+from experiments.domke2009.digits_methods import Limits
 from experiments.domke2009.entropy.methods import (
     N_CONFIGURATIONS,
     NAMED,
@@ -19,8 +17,10 @@ from experiments.domke2009.entropy.methods import (
     digit_problem,
     random_entropy,
 )
-from experiments.domke2009.entropy.run import COLUMNS, Design, run_design
-from test_domke_digits import write_digits
+from experiments.domke2009.entropy.run import COLUMNS, Design, Entropies
+from experiments.driver import run_plan
+from fieldfit.core.entropy_template import scaled_weights
+from fieldfit.core.entropy_weights import EntropyWeights
 
 
 def small_parts(seed=0):
@@ -58,7 +58,7 @@ def test_held_entropies():
 
 def test_the_whole_experiment(tmp_path):
     design = Design(n_each=1, named=("C",), n_random=1, limits=Limits(max_iter=8))
-    outcome = run_design(design, Settings(data=write_digits(tmp_path)))
+    outcome = run_plan(Entropies(design, Settings(data=write_digits(tmp_path))))
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     assert [(row["method"], row["entropy"]) for row in outcome.rows] == [
         ("C", "fixed"),
@@ -71,8 +71,3 @@ def test_the_whole_experiment(tmp_path):
     figure = pytest.importorskip("matplotlib.figure").Figure
     for draw in outcome.figures.values():
         draw(figure())
-
-
-def test_data_are_needed():
-    with pytest.raises(InvalidInputError, match="--data"):
-        run_design(Design(), Settings())

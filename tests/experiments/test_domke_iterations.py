@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pytest
-
-from fieldfit.errors import InvalidInputError
-from experiments.base import Settings
-from experiments.domke2009.digits.methods import Limits
-from experiments.domke2009.iterations.run import COLUMNS, Design, run_design
 from test_domke_digits import write_digits
+
+from experiments.base import Settings
+from experiments.domke2009.digits_methods import Limits
+from experiments.domke2009.iterations.run import COLUMNS, Design, Iterations
+from experiments.driver import run_plan
 
 
 def test_the_whole_experiment(tmp_path):
     design = Design(
         n_each=1, n_repeats=1, trained=(1, 2), tested=(1, 2, 5), limits=Limits(max_iter=10)
     )
-    outcome = run_design(design, Settings(data=write_digits(tmp_path)))
+    outcome = run_plan(Iterations(design, Settings(data=write_digits(tmp_path))))
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     assert [(row["method"], row["n_iterations"]) for row in outcome.rows] == [
         (f"ucl-{trained}", tested) for trained in (1, 2) for tested in (1, 2, 5)
@@ -28,8 +28,3 @@ def test_the_whole_experiment(tmp_path):
     figure = pytest.importorskip("matplotlib.figure").Figure
     for draw in outcome.figures.values():
         draw(figure())
-
-
-def test_data_are_needed():
-    with pytest.raises(InvalidInputError, match="--data"):
-        run_design(Design(), Settings())

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fieldfit.errors import FileFormatError, InvalidInputError
 from experiments.base import Settings
 from experiments.domke2009.scenes.data import FILE, LABELS, draw_scenes, five_labels
-from experiments.domke2009.scenes.run import COLUMNS, METHODS, Design, run_design
+from experiments.domke2009.scenes.run import COLUMNS, METHODS, Design, StreetScenes
+from experiments.driver import run_plan
+from fieldfit.errors import FileFormatError
 
 
 def write_scenes(folder, count=4, seed=0):
@@ -54,7 +55,7 @@ def test_pictures_are_drawn(tmp_path):
 
 def test_the_whole_experiment(tmp_path):
     design = Design(n_train=3, n_test=2, n_clusters=3, max_iter=4)
-    outcome = run_design(design, Settings(data=write_scenes(tmp_path)))
+    outcome = run_plan(StreetScenes(design, Settings(data=write_scenes(tmp_path))))
     assert [row["method"] for row in outcome.rows] == list(METHODS)
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     assert outcome.headline["baseline"] < 0.4
@@ -63,8 +64,3 @@ def test_the_whole_experiment(tmp_path):
     figure = pytest.importorskip("matplotlib.figure").Figure
     for draw in outcome.figures.values():
         draw(figure())
-
-
-def test_data_are_needed():
-    with pytest.raises(InvalidInputError, match="--data"):
-        run_design(Design(), Settings())

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fieldfit.cli.main import main
-from experiments.tang2016.house_hotel import run as mle_struct_house_hotel
+from experiments.__main__ import main
 from experiments.base import Settings
+from experiments.driver import run_plan
 from experiments.tang2016.house_hotel.data import KINDS, edge_features, read_sequences
 from experiments.tang2016.house_hotel.methods import METHODS, Options, choose, unweighted_errors
 from experiments.tang2016.house_hotel.report import mean_share
-from experiments.tang2016.house_hotel.run import Design, run_design
+from experiments.tang2016.house_hotel.run import Design, HouseHotel
 
 SMALL = Design(
     gaps=(0, 30),
@@ -73,10 +73,10 @@ def test_ties_go_to_the_larger_penalty():
 
 def test_the_command(monkeypatch, tmp_path, capsys):
     write_sequences(tmp_path / "data")
-    monkeypatch.setattr(mle_struct_house_hotel, "FULL", SMALL)
+    monkeypatch.setattr(HouseHotel, "full", SMALL)
     out = tmp_path / "out"
     data = ["--data", str(tmp_path / "data")]
-    assert main(["reproduce", "mle-struct-house-hotel", *data, "--out", str(out), "--json"]) == 0
+    assert main(["mle-struct-house-hotel", *data, "--out", str(out), "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     with open(out / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -113,9 +113,9 @@ def test_the_command(monkeypatch, tmp_path, capsys):
 
 def test_data_that_are_not_there(tmp_path, capsys):
     out = ["--out", str(tmp_path / "out")]
-    assert main(["reproduce", "mle-struct-house-hotel", *out]) == 2
+    assert main(["mle-struct-house-hotel", *out]) == 2
     assert "--data must name" in capsys.readouterr().err
-    assert main(["reproduce", "mle-struct-house-hotel", "--data", str(tmp_path), *out]) == 2
+    assert main(["mle-struct-house-hotel", "--data", str(tmp_path), *out]) == 2
     assert "--data must have the file" in capsys.readouterr().err
 
 
@@ -133,6 +133,6 @@ def test_real_landmarks():
     design = Design(
         gaps=(90,), kinds=("chi-square",), penalties=(1.0,), rhos=(0.5,), rho_gaps=(90,), n_timed=5
     )
-    outcome = run_design(design, Settings(data=folder))
+    outcome = run_plan(HouseHotel(design, Settings(data=folder)))
     assert mean_share(outcome.rows, "house", "mle-struct") <= 0.35
     assert all(row["converged"] for row in outcome.rows)

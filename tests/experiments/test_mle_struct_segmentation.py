@@ -11,9 +11,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fieldfit as ff
-from fieldfit.errors import InvalidInputError
+from experiments.base import Settings
+from experiments.catalogue import EXPERIMENTS
+from experiments.driver import run_experiment
 from experiments.tang2016.segmentation import run as experiment
-from experiments.base import EXPERIMENTS, Settings, run_experiment
 from experiments.tang2016.segmentation.data import (
     FILE,
     distinct,
@@ -31,7 +32,9 @@ from experiments.tang2016.segmentation.methods import (
     train,
 )
 from experiments.tang2016.segmentation.report import _said
+from experiments.tang2016.segmentation.run import Segmentation
 from experiments.tang2016.segmentation.times import Course, course_of, optimum_of
+from fieldfit.errors import InvalidInputError
 
 SMALL = experiment.Design(
     n_training=8,
@@ -166,7 +169,7 @@ def test_scores():
 
 def test_the_whole(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(experiment, "QUICK", SMALL)
+    monkeypatch.setattr(Segmentation, "quick", SMALL)
     settings = Settings(quick=True, data=write_pictures(tmp_path / "data"))
     run_experiment("mle-struct-segmentation", tmp_path / "out", settings)
     with open(tmp_path / "out" / "results.csv", encoding="utf-8") as file:

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.cli.main import main
-from experiments.tang2016.synthetic import run as mle_struct_synthetic
-from experiments.tang2016.synthetic.report import n_violations
+from experiments.__main__ import main
 from experiments.tang2016.synthetic.methods import (
     ESTIMATORS,
     estimate,
     sample_matchings,
     signal_weights,
 )
-from experiments.tang2016.synthetic.run import Design
+from experiments.tang2016.synthetic.report import n_violations
+from experiments.tang2016.synthetic.run import Design, RandomMatchings
 
 SMALL = Design(sizes=(3, 4), n_samples=(5, 40), n_repeats=2)
 
@@ -78,9 +77,9 @@ def test_violations_are_counted():
 
 
 def test_the_command(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(mle_struct_synthetic, "FULL", SMALL)
+    monkeypatch.setattr(RandomMatchings, "full", SMALL)
     out = tmp_path / "out"
-    assert main(["reproduce", "mle-struct-synthetic", "--out", str(out), "--json"]) == 0
+    assert main(["mle-struct-synthetic", "--out", str(out), "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["headline"]["violated brackets"] == 0
     assert summary["headline"]["runs"] == 2 * 2 * 2 * 2

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from experiments.tang2016.roommates import dating
 from experiments.base import Settings
+from experiments.driver import run_plan
+from experiments.tang2016.roommates import dating
 from experiments.tang2016.roommates.rooms import PREFERENCES, ROOM_METHODS, _draw, draw_rooms
+from experiments.tang2016.roommates.run import COLUMNS, Design, RoomMates
 from experiments.tang2016.roommates.scores import area_under_curve, calibration_error, log_loss
 from experiments.tang2016.roommates.waves import BEFORE, GIVEN_DEGREES
-from experiments.tang2016.roommates.run import COLUMNS, Design, run_design
 
 COLUMN_NAMES = (
     "iid pid gender wave match samerace int_corr imprace goal age go_out date exphappy "
@@ -105,7 +106,7 @@ def test_the_whole_experiment(tmp_path):
     design = Design(
         n_people=6, n_train=(6,), n_test=10, n_repeats=1, l2=3.0, tol=1e-2, n_folds=3, n_runs=1
     )
-    outcome = run_design(design, Settings(data=data))
+    outcome = run_plan(RoomMates(design, Settings(data=data)))
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     found = {
         part: tuple(row["method"] for row in outcome.rows if row["part"] == part)

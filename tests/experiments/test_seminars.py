@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldfit.errors import FileFormatError, InvalidInputError
 from experiments.seminars_reader import FIELDS, parse_mail, read_seminars, token_offsets
+from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.metrics import chunks
 
 MAIL = (

@@ -1,25 +1,21 @@
-"""Reproductions: the frame that writes files, the command, `wainwright-fig3` at a small size."""
+"""The experiment ``wainwright-fig3`` at a small size."""
 
 import csv
 import dataclasses
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fieldfit.cli.main import main
-from fieldfit.core.potentials import Potentials
-from fieldfit.errors import InvalidInputError, MissingDependencyError
-from fieldfit.inference.exact import Exact
-from experiments import base as _base
-from experiments.wainwright2005 import run as wainwright_fig3
-from experiments.base import Experiment, Outcome, Settings, run_experiment
+from experiments.__main__ import main
+from experiments.base import Settings
+from experiments.driver import run_plan
+from experiments.wainwright2005.run import Figure3
 from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import METHODS, SPINS, Design, run_trial
+from fieldfit import Exact, Potentials
 
 pytest.importorskip("matplotlib")
 
@@ -41,49 +37,21 @@ def read_rows(path):
 @pytest.fixture
 def small_run(monkeypatch, tmp_path):
     """The command with both designs made small."""
-    monkeypatch.setattr(wainwright_fig3, "FULL", SMALL)
-    monkeypatch.setattr(wainwright_fig3, "QUICK", dataclasses.replace(SMALL, has_variants=False))
+    monkeypatch.setattr(Figure3, "full", SMALL)
+    monkeypatch.setattr(Figure3, "quick", dataclasses.replace(SMALL, has_variants=False))
     return tmp_path / "out"
 
 
-# -- the command --------------------------------------------------------------------------
-
-
-def test_list(capsys):
-    assert main(["reproduce", "--list"]) == 0
-    assert re.search(r"^wainwright-fig3 +\w+", capsys.readouterr().out, re.MULTILINE)
-    assert main(["reproduce", "--list", "--json"]) == 0
-    (first, *_) = json.loads(capsys.readouterr().out)["experiments"]
-    assert set(first) == {"name", "summary", "paper", "data"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "NAME must be given"),
-        (["nonsense"], "NAME must be one of wainwright-fig3"),
-        (["wainwright-fig3", "--data", "/no/such/folder"], "--data must be a folder"),
-        (["wainwright-fig3", "--seed", "-1"], "must be an integer of at least 0"),
-        (["wainwright-fig3", "--n-jobs", "0"], "n_jobs must not be 0"),
-    ],
-)
-def test_bad_usage_is_one_line(arguments, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = [line for line in captured.err.splitlines() if "error" in line]
-    assert message in line
-
-
 def test_a_run_leaves_table_report_and_figures(small_run, capsys):
-    assert main(["reproduce", "wainwright-fig3", "--out", str(small_run), "--n-jobs", "2"]) == 0
+    assert main(["wainwright-fig3", "--out", str(small_run), "--n-jobs", "2"]) == 0
     captured = capsys.readouterr()
     assert "bimodal, TRW: loss in percent" in captured.out
     assert "written:" in captured.err
     assert "100 %" in captured.err
     names = sorted(path.name for path in small_run.iterdir())
-    assert names == ["curves.png", "report.md", "results.csv", "surfaces.png", "variants.csv"]
+    assert names == [
+        "curves.png", "report.md", "results.csv", "rows.jsonl", "surfaces.png", "variants.csv",
+    ]  # fmt: skip
     rows = read_rows(small_run / "results.csv")
     settings = {(r["ensemble"], r["coupling"], r["alpha"], r["method"]) for r in rows}
     assert len(settings) == len(rows) == 2 * 3 * 4 * 3
@@ -98,7 +66,7 @@ def test_a_run_leaves_table_report_and_figures(small_run, capsys):
             assert float(row["loss_percent"]) == 0.0
         assert (row["bound_percent"] == "") == (row["method"] != "TRW")
     report = (small_run / "report.md").read_text()
-    assert "fieldfit reproduce wainwright-fig3 --out DIR --n-jobs 2" in report
+    assert "python -m experiments wainwright-fig3 --out DIR --n-jobs 2" in report
     assert "numpy " in report
     assert "Seed 0" in report
     assert "measured increase in 0 of" in report
@@ -107,7 +75,7 @@ def test_a_run_leaves_table_report_and_figures(small_run, capsys):
 
 
 def test_json_and_quick(small_run, capsys):
-    arguments = ["reproduce", "wainwright-fig3", "--quick", "--seed", "3", "--json"]
+    arguments = ["wainwright-fig3", "--quick", "--seed", "3", "--json"]
     assert main([*arguments, "--out", str(small_run)]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["quick"]
@@ -118,89 +86,16 @@ def test_json_and_quick(small_run, capsys):
 
 
 def test_quick_and_full_designs_cover_the_corners():
-    for design in (wainwright_fig3.QUICK, wainwright_fig3.FULL):
+    for design in (Figure3.quick, Figure3.full):
         assert {0.0, 0.5, 1.0} <= set(design.couplings)
         assert {0.0, 0.1, 1.0} <= set(design.alphas)
         assert design.size == 8
-    assert wainwright_fig3.FULL.n_trials == 100
-
-
-# -- the frame ----------------------------------------------------------------------------
-
-
-def test_every_experiment_can_be_imported_and_runs_by_settings():
-    for experiment in _base.EXPERIMENTS.values():
-        module = _base.import_module(experiment.module)
-        assert callable(module.run)
-
-
-def test_data_must_be_given_where_needed(monkeypatch, tmp_path):
-    entry = Experiment("needy", "needs data", "nobody", "nowhere", needs_data=True)
-    monkeypatch.setitem(_base.EXPERIMENTS, "needy", entry)
-    with pytest.raises(InvalidInputError, match="--data must name"):
-        run_experiment("needy", tmp_path, Settings())
-
-
-def test_missing_matplotlib_is_said_before_the_work(monkeypatch, tmp_path):
-    monkeypatch.setattr(_base, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"fieldfit\[plot\]"):
-        run_experiment("wainwright-fig3", tmp_path / "out", Settings())
-    assert not (tmp_path / "out").exists()
-
-
-def test_tables_are_written_plainly(monkeypatch, tmp_path):
-    rows = [{"method": "a", "x": 1 / 3, "n": 2, "none": None}]
-
-    def run(settings):
-        return Outcome(rows, "table", "text", tables={"more": rows}, headline={"x": 1.0})
-
-    monkeypatch.setattr(wainwright_fig3, "run", run)
-    summary = run_experiment("wainwright-fig3", tmp_path, Settings())
-    assert (tmp_path / "results.csv").read_text() == "method,x,n,none\na,0.3333333,2,\n"
-    assert (tmp_path / "more.csv").exists()
-    assert summary["headline"] == {"x": 1.0}
-    assert not list(tmp_path.glob(".*"))
-
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="without the repository")
-def test_reports_become_sections_of_the_documentation(tmp_path, monkeypatch, capsys):
-    path = ROOT / "benchmarks" / "reproductions.py"
-    specification = importlib.util.spec_from_file_location("reproductions", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    (tmp_path / "docs").mkdir()
-    page = tmp_path / "docs" / "page.md"
-    for name in ("first", "second", "first"):
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        (folder / "a.png").write_bytes(name.encode())
-        (folder / "report.md").write_text(f"# {name}\n\n## What\n\n![A](a.png) of {name}\n")
-        monkeypatch.setattr("sys.argv", ["reproductions", str(folder), "--write", str(page)])
-        module.main()
-    text = page.read_text()
-    assert re.findall(r"^#+ .*$", text, re.MULTILINE) == [
-        "# Reproductions", "## first", "### What", "## second", "### What",
-    ]  # fmt: skip
-    assert "![A](images/first-a.png) of first" in text
-    assert (tmp_path / "docs" / "images" / "second-a.png").read_bytes() == b"second"
-
-
-@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="without the repository")
-def test_every_experiment_is_documented():
-    text = (ROOT / "docs" / "reproductions.md").read_text()
-    for name in _base.EXPERIMENTS:
-        assert f"\n## {name}\n" in text
-
-
-# -- the experiment -----------------------------------------------------------------------
+    assert Figure3.full.n_trials == 100
 
 
 def test_trials_do_not_depend_on_threads_but_on_the_seed():
     losses = [
-        [row["loss_percent"] for row in wainwright_fig3.run_design(SMALL, settings).rows]
+        [row["loss_percent"] for row in run_plan(Figure3(SMALL, settings)).rows]
         for settings in (Settings(seed=1), Settings(seed=1, n_jobs=2), Settings(seed=2))
     ]
     assert losses[0] == losses[1]

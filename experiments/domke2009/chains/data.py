@@ -1,4 +1,4 @@
-"""The sequences of `domke_chains`: three sources, of which a chain describes one exactly.
+"""The sequences of ``domke-chains``: three sources, of which a chain describes one exactly.
 
 * *well-specified*: ``x`` uniform, ``y`` drawn from a chain with random parameters (exactly, where
   the thesis used Markov chain Monte Carlo);

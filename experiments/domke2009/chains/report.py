@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
+from experiments.base import Figure, Row
+from experiments.tables import distinct, markdown_table, mean_cell, text_table
 
 if TYPE_CHECKING:
     from experiments.domke2009.chains.run import Design
@@ -29,16 +30,6 @@ sequences or whether it had a penalty. What it concludes: with a right model the
 matter; with a wrong one the likelihood is worse in the limit than losses on marginals, and
 pseudo-likelihood worse still.
 """
-
-
-def methods_of(rows: Sequence[Row]) -> list[str]:
-    """Methods in their order."""
-    return list(dict.fromkeys(row["method"] for row in rows))
-
-
-def sources_of(rows: Sequence[Row]) -> list[str]:
-    """Sources in their order."""
-    return list(dict.fromkeys(row["data"] for row in rows))
 
 
 def sizes_of(rows: Sequence[Row]) -> list[int]:
@@ -89,23 +80,23 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         source: {
             method: float(np.mean(values_of(rows, method, source, largest)))
-            for method in methods_of(rows)
+            for method in distinct(rows, "method")
         }
-        for source in sources_of(rows)
+        for source in distinct(rows, "data")
     }
 
 
-def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+def curves(rows: Sequence[Row]) -> Figure:
     """Test error against the number of training sequences, a panel for each source."""
 
     def draw(figure: Any) -> None:
-        sources = sources_of(rows)
+        sources = distinct(rows, "data")
         figure.set_size_inches(3.4 * len(sources) + 1.0, 3.6)
         figure.set_layout_engine("constrained")
         panels = figure.subplots(1, len(sources), squeeze=False)[0]
         sizes = sizes_of(rows)
         for axes, source in zip(panels, sources, strict=True):
-            for method in methods_of(rows):
+            for method in distinct(rows, "method"):
                 means = [float(np.mean(values_of(rows, method, source, n))) for n in sizes]
                 axes.plot(sizes, means, marker=".", label=method)
             axes.set_xscale("log")
@@ -123,25 +114,18 @@ def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
 
 def _cells(rows: Sequence[Row], column: str) -> tuple[list[str], list[list[str]]]:
     largest = max(sizes_of(rows))
-    lines = [
-        [method, *(_cell(values_of(rows, method, source, largest, column)) for source in sources)]
-        for sources in [sources_of(rows)]
-        for method in methods_of(rows)
-    ]
-    return ["method", *sources_of(rows)], lines
-
-
-def _cell(values: Sequence[float]) -> str:
-    text = f"{np.mean(values):.4f}"
-    if len(values) > 1:
-        text += f" ({np.std(values, ddof=1) / np.sqrt(len(values)):.4f})"
-    return text
+    sources = distinct(rows, "data")
+    lines = []
+    for method in distinct(rows, "method"):
+        values = [values_of(rows, method, source, largest, column) for source in sources]
+        lines.append([method, *(mean_cell(found, 4) for found in values)])
+    return ["method", *sources], lines
 
 
 def _finding(rows: Sequence[Row]) -> str:
     """Differences to the likelihood in the same draws, with their standard errors."""
     largest, sentences = max(sizes_of(rows)), []
-    for source in sources_of(rows):
+    for source in distinct(rows, "data"):
         base = np.array(values_of(rows, "cl", source, largest))
         shown = []
         for method in ("pseudo", "ucl", "uquad"):

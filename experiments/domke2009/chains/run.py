@@ -8,29 +8,33 @@ model itself.  Three sources of sequences, all losses, learning curves.  Referen
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.adjoint.losses import MarginalLoss
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.template import Block, Template
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import Part, TemplateProblem, one_blas_thread
-from fieldfit.objective._base import Objective
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.domke2009.chains.data import SOURCES, Sequences, draw_sequences
 from experiments.domke2009.chains.report import curves, headline, report, table
+from fieldfit import (
+    LBFGS,
+    Batch,
+    Block,
+    FactorGraph,
+    Likelihood,
+    MarginalLoss,
+    Objective,
+    ProceduralLoss,
+    PseudoLikelihood,
+    SumProduct,
+    Template,
+)
+from fieldfit.learner._base import Penalty
+from fieldfit.learner.problem import Part, TemplateProblem, one_blas_thread
 
-__all__ = ["FULL", "METHODS", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "METHODS", "QUICK", "Chains", "Design"]
 
 FloatArray = NDArray[np.float64]
 
@@ -54,7 +58,7 @@ METHODS: dict[str, Objective] = {
         )
     },
 }
-#: What test sequences are judged by, beside their likelihood; for a variable or a pair.
+#: Losses on test sequences, beside their likelihood; for a variable or a pair.
 SCORES = ("uclass", "cclass", "ucl", "ccl", "uquad", "cquad")
 COLUMNS = ("method", "data", "n_train", "repeat", *SCORES, "cl", "seconds", "converged")
 
@@ -79,37 +83,59 @@ FULL = Design()
 QUICK = Design(n_train=(2, 10, 50), n_repeats=4)
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce domke-chains``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+class Chains(Plan[Design]):
+    """A task is one size of one draw of one source, with all methods."""
 
+    full, quick = FULL, QUICK
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """Every method on every source and size."""
-    rows: list[dict[str, Any]] = []
-    total = len(SOURCES) * design.n_repeats * len(design.n_train) * len(design.methods)
-    for number, source in enumerate(SOURCES):
-        for repeat in range(design.n_repeats):
-            rng = np.random.default_rng([settings.seed, number, repeat])
-            largest = max(design.n_train)
-            drawn = draw_sequences(source, largest + design.n_test, design.length, rng)
-            test = chain_part(drawn[largest:])
-            if not rows:
-                _compile(design, test)
-            for n_train in design.n_train:
-                settings.progress(len(rows), total, f"{source}, {n_train} sequences")
-                train = chain_part(drawn[:n_train])
-                for row in _rows(train, test, design):
-                    row |= {"data": source, "n_train": n_train, "repeat": repeat}
-                    rows.append({column: row[column] for column in COLUMNS})
-    settings.progress(total, total, "done")
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, design),
-        figures={"curves": curves(rows)},
-        headline=headline(rows),
-    )
+    def tasks(self) -> Sequence[Task]:
+        """Sources, draws and numbers of training sequences."""
+        design = self.design
+        return [
+            (source, repeat, n_train)
+            for source in SOURCES
+            for repeat in range(design.n_repeats)
+            for n_train in design.n_train
+        ]
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """A row for each method."""
+        source, repeat, n_train = str(task[0]), int(task[1]), int(task[2])
+        drawn = self.kept("drawn", task[:2], lambda: self._draw(source, repeat))
+        largest = max(self.design.n_train)
+        test = self.kept("test", task[:2], lambda: chain_part(drawn[largest:]))
+        rows = []
+        for row in _rows(chain_part(drawn[:n_train]), test, self.design):
+            row |= {"data": source, "n_train": n_train, "repeat": repeat}
+            rows.append({column: row[column] for column in COLUMNS})
+        return Result(rows)
+
+    def outcome(self, results: Results) -> Outcome:
+        """Learning curves."""
+        rows = results.rows()
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, self.design),
+            figures={"curves": curves(rows)},
+            headline=headline(rows),
+        )
+
+    def warm_up(self) -> None:
+        """One iteration of every method."""
+        part = chain_part(self._draw(next(iter(SOURCES)), 0))
+        for name in self.design.methods:
+            problem = TemplateProblem(METHODS[name], [part])
+            LBFGS(max_iter=1).minimize(problem, np.zeros(problem.n_weights))
+
+    def describe(self, task: Task) -> str:
+        """Source and size."""
+        return f"{task[0]}, draw {int(task[1]) + 1}, {task[2]} sequences"
+
+    def _draw(self, source: str, repeat: int) -> Sequences:
+        rng = np.random.default_rng([self.settings.seed, list(SOURCES).index(source), repeat])
+        count = max(self.design.n_train) + self.design.n_test
+        return draw_sequences(source, count, self.design.length, rng)
 
 
 def chain_part(sequences: Sequences) -> Part:
@@ -155,10 +181,3 @@ def _scores(part: Part, weights: FloatArray) -> dict[str, float]:
     assert likelihoods is not None
     scores["cl"] = float(likelihoods.sum() / graph.n_variables)
     return scores
-
-
-def _compile(design: Design, part: Part) -> None:
-    """Every kernel once, so that seconds are seconds of learning."""
-    for name in design.methods:
-        problem = TemplateProblem(METHODS[name], [part])
-        LBFGS(max_iter=1).minimize(problem, np.zeros(problem.n_weights))

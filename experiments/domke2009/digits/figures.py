@@ -1,33 +1,24 @@
-"""The figures of the digit experiments."""
+"""The figures of ``domke-digits``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.base import Row
-from experiments.domke2009.digits.data import DigitSplit
+from experiments.base import Figure, Row
+from experiments.domke2009.digits_data import DigitSplit
+from experiments.tables import distinct
 
-__all__ = ["error_curves", "mean_error", "methods_of", "noises_of", "pictures"]
+__all__ = ["N_SHOWN", "error_curves", "errors", "mean_error", "pictures"]
 
 FloatArray = NDArray[np.float64]
 
 #: Lines of the figure of errors, where these methods were run.
 DRAWN = ("pseudo", "lbp", "convex", "ucl", "ucl+entropy", "ucl-1", "ucl-4")
 N_SHOWN = 9
-
-
-def methods_of(rows: Sequence[Row]) -> list[str]:
-    """Methods in their order."""
-    return list(dict.fromkeys(row["method"] for row in rows))
-
-
-def noises_of(rows: Sequence[Row]) -> list[float]:
-    """Levels of noise in their order."""
-    return list(dict.fromkeys(row["noise"] for row in rows))
 
 
 def errors(rows: Sequence[Row], method: str, noise: float, column: str = "uclass") -> list[float]:
@@ -41,14 +32,14 @@ def mean_error(rows: Sequence[Row], method: str, noise: float, column: str = "uc
     return float(np.mean(values)) if values else np.nan
 
 
-def error_curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+def error_curves(rows: Sequence[Row]) -> Figure:
     """Test error of some methods against the noise."""
 
     def draw(figure: Any) -> None:
         figure.set_size_inches(6.4, 4.2)
         axes = figure.subplots()
-        noises = noises_of(rows)
-        for method in (name for name in DRAWN if name in methods_of(rows)):
+        noises = distinct(rows, "noise")
+        for method in (name for name in DRAWN if name in distinct(rows, "method")):
             values = [mean_error(rows, method, noise) for noise in noises]
             axes.plot([100 * noise for noise in noises], values, marker="o", label=method)
         axes.set_yscale("log")
@@ -62,7 +53,7 @@ def error_curves(rows: Sequence[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def pictures(split: DigitSplit, beliefs: Mapping[str, FloatArray]) -> Callable[[Any], None]:
+def pictures(split: DigitSplit, beliefs: Mapping[str, FloatArray]) -> Figure:
     """Nine test pictures, what was seen of them, and every method's belief in ink."""
 
     def draw(figure: Any) -> None:

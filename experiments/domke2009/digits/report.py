@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
-from experiments.domke2009.digits.data import INK
-from experiments.domke2009.digits.figures import errors, mean_error, methods_of, noises_of
-from experiments.domke2009.digits.methods import METHODS
+from experiments.base import Row
+from experiments.domke2009.digits.figures import errors, mean_error
+from experiments.domke2009.digits_data import INK
+from experiments.domke2009.digits_methods import METHODS
+from experiments.tables import distinct, markdown_table, text_table
 
 if TYPE_CHECKING:
     from experiments.domke2009.digits.run import Design
@@ -87,7 +88,7 @@ def report(
         "![Errors](errors.png)",
         *(
             f"![Pictures at {100 * noise:.0f} % noise](pictures-{100 * noise:.0f}.png)"
-            for noise in noises_of(rows)
+            for noise in distinct(rows, "noise")
         ),
     ]
     return "\n\n".join(part.strip() for part in parts)
@@ -96,18 +97,18 @@ def report(
 def headline(rows: Sequence[Row]) -> dict[str, Any]:
     """Mean test errors by method and noise."""
     return {
-        method: {f"{noise:g}": mean_error(rows, method, noise) for noise in noises_of(rows)}
-        for method in methods_of(rows)
+        method: {f"{noise:g}": mean_error(rows, method, noise) for noise in distinct(rows, "noise")}
+        for method in distinct(rows, "method")
     }
 
 
 def _cells(rows: Sequence[Row], *, families: bool) -> tuple[list[str], list[list[str]]]:
-    noises = noises_of(rows)
+    noises = distinct(rows, "noise")
     header = ["method", *(f"{100 * noise:.0f} %" for noise in noises), "seconds", "not converged"]
     if families:
         header.insert(1, "kind")
     lines = []
-    for method in methods_of(rows):
+    for method in distinct(rows, "method"):
         chosen = [row for row in rows if row["method"] == method]
         cells = [_cell(rows, method, noise) for noise in noises]
         n_open = sum(not row["converged"] for row in chosen)
@@ -131,7 +132,7 @@ def _cell(rows: Sequence[Row], method: str, noise: float) -> str:
 
 def _findings(rows: Sequence[Row]) -> list[str]:
     """What the thesis concludes, and whether it is so here."""
-    methods, noises = methods_of(rows), noises_of(rows)
+    methods, noises = distinct(rows, "method"), distinct(rows, "noise")
     found = []
     compared = [name for name in ("ucl-4", "ucl", "convex") if name in methods]
     if len(compared) == 3 and max(noises) >= 0.7:
@@ -154,10 +155,10 @@ def _findings(rows: Sequence[Row]) -> list[str]:
 def _other_inks(inks: Sequence[Row]) -> list[str]:
     if not inks:
         return []
-    lines, noises = [], noises_of(inks)
+    lines, noises = [], distinct(inks, "noise")
     for ink in dict.fromkeys(row["ink"] for row in inks):
         chosen = [row for row in inks if row["ink"] == ink]
-        for method in methods_of(chosen):
+        for method in distinct(chosen, "method"):
             lines.append([str(ink), method, *(_cell(chosen, method, noise) for noise in noises)])
     header = ["cut", "method", *(f"{100 * noise:.0f} %" for noise in noises)]
     return [

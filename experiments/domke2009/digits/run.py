@@ -8,38 +8,32 @@ noisy value, and differ in what they make small.  Reference: Domke, thesis (2009
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from experiments.base import Outcome, Settings
-from experiments.domke2009.digits.data import (
-    FILE,
+from experiments.base import Outcome, Result, Results, Task
+from experiments.domke2009.digits.figures import N_SHOWN, error_curves, pictures
+from experiments.domke2009.digits.report import headline, report, table
+from experiments.domke2009.digits_data import (
     INK,
-    Digits,
     DigitSplit,
-    draw_split,
-    read_digits,
 )
-from experiments.domke2009.digits.figures import error_curves, pictures
-from experiments.domke2009.digits.methods import (
+from experiments.domke2009.digits_methods import (
     CONVEX,
     METHODS,
     SIDE_METHODS,
     WITH_ENTROPY,
+    DigitPlan,
     Limits,
     belief_scores,
     fit_method,
 )
-from experiments.domke2009.digits.report import headline, report, table
+from fieldfit import ConvergenceWarning
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["FULL", "QUICK", "Design", "NoisyDigits"]
 
 #: Columns of ``results.csv``.
 COLUMNS = (
@@ -88,96 +82,42 @@ QUICK = Design(
 )
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce domke-digits``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+#: Parts of the experiment: the table, and other cuts between paper and ink.
+MAIN, INKS = "main", "ink"
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """Every method at every level of noise, on every choice of pictures."""
-    if settings.data is None:
-        raise InvalidInputError("--data must name the folder of the data sets for domke-digits")
-    digits = read_digits(settings.data / FILE)
-    choices = [(repeat, noise) for repeat in range(design.n_repeats) for noise in design.noises]
-    n_main = sum(len(design.methods_at(noise, repeat)) for repeat, noise in choices)
-    n_inks = len(design.other_inks) * len(design.noises) * len(design.ink_methods)
-    rows: list[dict[str, Any]] = []
-    shown: dict[float, Shown] = {}
+class NoisyDigits(DigitPlan[Design]):
+    """A task is a method at one level of noise, on one choice of pictures."""
 
-    def progress(n_here: int, what: str) -> None:
-        settings.progress(len(rows) + n_here, n_main + n_inks, what)
+    full, quick = FULL, QUICK
 
-    for repeat, noise in choices:
-        split = draw_split(digits, design.n_each, noise, (settings.seed, repeat))
-        if not rows:
-            _compile(design, split)
-        methods = design.methods_at(noise, repeat)
-        found = _methods_on(split, design, methods, settings, noise, repeat, progress)
-        rows += found.rows
-        if repeat == 0:
-            shown[noise] = found
-    main = list(rows)
-    for ink in design.other_inks:
-        for noise in design.noises:
-            split = draw_split(digits, design.n_each, noise, (settings.seed, 0), ink)
-            found = _methods_on(split, design, design.ink_methods, settings, noise, 0, progress)
-            rows += [{**row, "ink": ink} for row in found.rows]
-    inks = rows[len(main) :]
-    settings.progress(len(rows), len(rows), "done")
-    return Outcome(
-        rows=main,
-        table=table(main),
-        report=report(main, inks, ink_shares(digits, design, settings), design),
-        tables={"ink": inks} if inks else {},
-        figures={
-            "errors": error_curves(main),
-            **{
-                f"pictures-{100 * noise:.0f}": pictures(found.split, found.beliefs)
-                for noise, found in shown.items()
-            },
-        },
-        headline=headline(main),
-    )
+    def tasks(self) -> Sequence[Task]:
+        """``("main", repeat, noise, method)`` and ``("ink", cut, noise, method)``."""
+        design = self.design
+        main = [
+            (MAIN, repeat, noise, method)
+            for repeat in range(design.n_repeats)
+            for noise in design.noises
+            for method in design.methods_at(noise, repeat)
+        ]
+        inks = [
+            (INKS, ink, noise, method)
+            for ink in design.other_inks
+            for noise in design.noises
+            for method in design.ink_methods
+        ]
+        return [*main, *inks]
 
-
-@dataclass(frozen=True)
-class Shown:
-    """Rows of all methods on one split, and their beliefs in ink on its test pictures."""
-
-    split: DigitSplit
-    rows: list[dict[str, Any]]
-    beliefs: Mapping[str, FloatArray]
-
-
-def ink_shares(digits: Digits, design: Design, settings: Settings) -> dict[int, float]:
-    """Share of ink in the test pictures, by the cut: the error of empty pictures."""
-    shares = {}
-    for ink in (INK, *design.other_inks):
-        repeats = range(design.n_repeats)
-        tests = [draw_split(digits, design.n_each, 0.0, (settings.seed, r), ink) for r in repeats]
-        shares[ink] = float(np.mean([split.test.mean() for split in tests]))
-    return shares
-
-
-def _methods_on(
-    split: DigitSplit,
-    design: Design,
-    methods: tuple[str, ...],
-    settings: Settings,
-    noise: float,
-    repeat: int,
-    progress: Callable[[int, str], None],
-) -> Shown:
-    limits = replace(design.limits, n_jobs=settings.n_jobs)
-    rows: list[dict[str, Any]] = []
-    weights: dict[str, FloatArray] = {}
-    beliefs: dict[str, FloatArray] = {}
-    for name in methods:
-        progress(len(rows), f"{name} at {100 * noise:.0f} % noise")
+    def run_task(self, task: Task, results: Results) -> Result:
+        """The row of a method; its weights, and what it believes of some pictures."""
+        part, number, noise, name = str(task[0]), int(task[1]), float(task[2]), str(task[3])
+        repeat, ink = (number, INK) if part == MAIN else (0, number)
+        split = self.split(repeat, noise, ink)
         method = METHODS[name]
-        start = None if method.start is None else weights[method.start]
-        crf, seconds = fit_method(method, split, limits, start)
-        weights[name] = crf.weights_
+        start = None
+        if method.start is not None:
+            start = results[part, number, noise, method.start].arrays["weights"]
+        crf, seconds = fit_method(method, split, self.limits, start)
         with warnings.catch_warnings():
             # loopy propagation that does not settle is part of what is measured
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -187,13 +127,50 @@ def _methods_on(
         row |= belief_scores(test, split.test)
         row["train_uclass"] = belief_scores(train, split.train)["uclass"]
         row |= {"seconds": seconds, "converged": crf.converged_, "n_iter": crf.n_iter_}
-        rows.append({column: row[column] for column in COLUMNS})
-        beliefs[name] = test[..., 1]
-    return Shown(split, rows, beliefs)
+        row = {column: row[column] for column in COLUMNS}
+        if part == INKS:
+            return Result(tables={INKS: [{**row, "ink": ink}]}, arrays={"weights": crf.weights_})
+        arrays = {"weights": crf.weights_}
+        if repeat == 0:
+            arrays["beliefs"] = test[:N_SHOWN, ..., 1]
+        return Result([row], arrays=arrays)
 
+    def outcome(self, results: Results) -> Outcome:
+        """Errors against noise, and pictures of the first choice."""
+        rows, inks = results.rows(), results.table(INKS)
+        figures = {"errors": error_curves(rows)}
+        for noise in self.design.noises:
+            beliefs = {
+                method: results[MAIN, 0, noise, method].arrays["beliefs"]
+                for method in self.design.methods_at(noise, 0)
+            }
+            figures[f"pictures-{100 * noise:.0f}"] = pictures(self.split(0, noise), beliefs)
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, inks, self._ink_shares(), self.design),
+            tables={INKS: inks} if inks else {},
+            figures=figures,
+            headline=headline(rows),
+        )
 
-def _compile(design: Design, split: DigitSplit) -> None:
-    """Every kernel once, so that seconds are seconds of learning."""
-    few = DigitSplit(split.train[:2], split.noisy_train[:2], split.test[:2], split.noisy_test[:2])
-    for name in design.methods:
-        fit_method(METHODS[name], few, Limits(max_iter=1), None)
+    def warm_up(self) -> None:
+        """One iteration of every method."""
+        split = self.split(0, self.design.noises[0])
+        few = DigitSplit(
+            split.train[:2], split.noisy_train[:2], split.test[:2], split.noisy_test[:2]
+        )
+        for name in self.design.methods:
+            fit_method(METHODS[name], few, Limits(max_iter=1), None)
+
+    def describe(self, task: Task) -> str:
+        """Method and noise."""
+        return f"{task[3]} at {100 * float(task[2]):.0f} % noise"
+
+    def _ink_shares(self) -> dict[int, float]:
+        """Share of ink in the test pictures, by the cut: the error of empty pictures."""
+        repeats = range(self.design.n_repeats)
+        return {
+            ink: float(np.mean([self.split(repeat, 0.0, ink).test.mean() for repeat in repeats]))
+            for ink in (INK, *self.design.other_inks)
+        }

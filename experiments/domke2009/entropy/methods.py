@@ -14,13 +14,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Convex
+from experiments.domke2009.digits_methods import IMPLICIT_TOL, Limits
+from fieldfit import LBFGS, Batch, Block, Convex, FactorGraph, ImplicitLoss, Objective, Template
 from fieldfit.core.entropy_template import WIDEST
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.template import Block, Template
 from fieldfit.learner._base import Fit, Penalty
-from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.problem import (
     Assessment,
     Part,
@@ -29,9 +26,6 @@ from fieldfit.learner.problem import (
     one_blas_thread,
     potentials_of,
 )
-from fieldfit.objective._base import Objective
-from fieldfit.objective.implicit import ImplicitLoss
-from experiments.domke2009.digits.methods import IMPLICIT_TOL, Limits
 
 __all__ = [
     "LEAST_WEIGHT",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
-from experiments.tables import OUR_COLOUR, PAPER_COLOUR
-from experiments.domke2009.digits.figures import methods_of
+from experiments.base import Figure, Row
 from experiments.domke2009.entropy.methods import LEAST_WEIGHT
+from experiments.tables import OUR_COLOUR, PAPER_COLOUR, distinct, markdown_table, text_table
 
 if TYPE_CHECKING:
     from experiments.domke2009.entropy.run import Design
@@ -50,7 +49,7 @@ def report(rows: Sequence[Row], design: Design) -> str:
         least=LEAST_WEIGHT,
         l2=design.limits.l2,
     )
-    fixed, fitted = ([_mean(rows, m, kind) for m in methods_of(rows)] for kind in KINDS)
+    fixed, fitted = ([_mean(rows, m, kind) for m in distinct(rows, "method")] for kind in KINDS)
     found = (
         f"Share of wrong test pixels from {min(fixed):.4f} to {max(fixed):.4f} with entropies as "
         f"they are, from {min(fitted):.4f} to {max(fitted):.4f} with fitted ones (thesis: .050 to "
@@ -68,16 +67,16 @@ def report(rows: Sequence[Row], design: Design) -> str:
 
 def headline(rows: Sequence[Row]) -> dict[str, Any]:
     """Mean test errors by entropy."""
-    return {m: {kind: _mean(rows, m, kind) for kind in KINDS} for m in methods_of(rows)}
+    return {m: {kind: _mean(rows, m, kind) for kind in KINDS} for m in distinct(rows, "method")}
 
 
-def bars(rows: Sequence[Row]) -> Callable[[Any], None]:
+def bars(rows: Sequence[Row]) -> Figure:
     """Test errors of all entropies, fixed and fitted."""
 
     def draw(figure: Any) -> None:
         figure.set_size_inches(6.4, 3.4)
         axes = figure.subplots()
-        methods = methods_of(rows)
+        methods = distinct(rows, "method")
         places = np.arange(len(methods))
         for shift, kind, colour in zip((-0.2, 0.2), KINDS, (PAPER_COLOUR, OUR_COLOUR), strict=True):
             values = [_mean(rows, method, kind) for method in methods]
@@ -102,7 +101,7 @@ def _mean(rows: Sequence[Row], method: str, kind: str, column: str = "uclass") -
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     header = ["entropy", "fixed", "fitted", "training, fixed", "training, fitted", "seconds"]
     lines = []
-    for method in methods_of(rows):
+    for method in distinct(rows, "method"):
         errors = [_mean(rows, method, kind, column) for column in ("uclass", "train_uclass")
                   for kind in KINDS]  # fmt: skip
         seconds = sum(_mean(rows, method, kind, "seconds") for kind in KINDS)

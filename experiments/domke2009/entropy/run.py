@@ -1,20 +1,18 @@
 """Entropies that are fitted: implicit fitting with eight entropies, each as it is and then learned.
 
-Digits under 50 % noise, as in `domke_digits`.  Reference: Domke, thesis (2009), section 6.3.
+Digits under 50 % noise, as in ``domke-digits``.  Reference: Domke, thesis (2009), section 6.3.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit.errors import InvalidInputError
-from experiments.base import Outcome, Settings
-from experiments.domke2009.digits.data import FILE, DigitSplit, draw_split, read_digits
-from experiments.domke2009.digits.methods import CONVEX, METHODS, Limits, belief_scores
+from experiments.base import Outcome, Result, Results, Task
+from experiments.domke2009.digits_methods import CONVEX, METHODS, DigitPlan, Limits, belief_scores
 from experiments.domke2009.entropy.methods import (
     NAMED,
     HeldEntropy,
@@ -27,9 +25,7 @@ from experiments.domke2009.entropy.methods import (
 )
 from experiments.domke2009.entropy.report import bars, headline, report, table
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["FULL", "QUICK", "Design", "Entropies"]
 
 COLUMNS = (
     "method", "entropy", "noise", "repeat", "uclass", "ucl", "train_uclass", "seconds",
@@ -53,78 +49,68 @@ FULL = Design()
 QUICK = Design(n_each=1, named=("A", "C"), n_random=1, limits=Limits(max_iter=20))
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce domke-entropy``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+#: The task that fits the weights all others start from.
+START = "start"
+FIXED, FITTED = "fixed", "fitted"
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """Every entropy on every choice of pictures."""
-    if settings.data is None:
-        raise InvalidInputError("--data must name the folder of the data sets for domke-entropy")
-    digits = read_digits(settings.data / FILE)
-    limits = replace(design.limits, n_jobs=settings.n_jobs)
-    entropies = {name: NAMED[name] for name in design.named}
-    for number in range(design.n_random):
-        rng = np.random.default_rng([settings.seed, number])
-        entropies[f"r{number + 1}"] = random_entropy(rng)
-    rows: list[dict[str, Any]] = []
-    total = 2 * design.n_repeats * len(entropies)
-    for repeat in range(design.n_repeats):
-        split = draw_split(digits, design.n_each, design.noise, (settings.seed, repeat))
-        fits = _Fits(split, limits)
-        for name, entropy in entropies.items():
-            settings.progress(len(rows), total, f"entropy {name}")
-            for row in fits.rows(entropy):
-                row |= {"method": name, "noise": design.noise, "repeat": repeat}
-                rows.append({column: row[column] for column in COLUMNS})
-    settings.progress(total, total, "done")
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, design),
-        figures={"entropies": bars(rows)},
-        headline=headline(rows),
-    )
+class Entropies(DigitPlan[Design]):
+    """A task is one entropy on one choice of pictures, as it is or fitted from there on."""
 
+    full, quick = FULL, QUICK
 
-class _Fits:
-    """Fits on one choice of pictures; all start from one convex fit."""
+    def tasks(self) -> Sequence[Task]:
+        """``(repeat, "start")``, and for every entropy ``(repeat, name, "fixed" or "fitted")``."""
+        found: list[Task] = []
+        for repeat in range(self.design.n_repeats):
+            found.append((repeat, START))
+            found += [(repeat, name, kind) for name in self.entropies for kind in (FIXED, FITTED)]
+        return found
 
-    def __init__(self, split: DigitSplit, limits: Limits) -> None:
-        self.split = split
-        self.limits = limits
-        self.train = digit_parts(split.noisy_train, split.train)
-        self.test = digit_parts(split.noisy_test, split.test)
-        problem = digit_problem(METHODS[CONVEX].objective, self.train, limits)
-        self.start = minimize(problem, np.zeros(problem.n_weights), limits)[0].weights
+    def run_task(self, task: Task, results: Results) -> Result:
+        """A row; weights are kept for the tasks that start from them."""
+        repeat, name = int(task[0]), str(task[1])
+        split = self.split(repeat, self.design.noise)
+        train = digit_parts(split.noisy_train, split.train)
+        if name == START:
+            problem = digit_problem(METHODS[CONVEX].objective, train, self.limits)
+            fit, _ = minimize(problem, np.zeros(problem.n_weights), self.limits)
+            return Result(arrays={"weights": fit.weights})
+        entropy, kind = self.entropies[name], str(task[2])
+        problem = digit_problem(entropy.objective, train, self.limits)
+        if kind == FIXED:
+            held = HeldEntropy(problem, entropy.parameters)
+            fit, seconds = minimize(held, results[repeat, START].arrays["weights"], self.limits)
+            weights = np.concatenate([fit.weights, entropy.parameters])
+        else:
+            start = results[repeat, name, FIXED].arrays["weights"]
+            fit, seconds = minimize(problem, start, self.limits)
+            weights = fit.weights
+        test = digit_parts(split.noisy_test, split.test)
+        scores = belief_scores(ink_beliefs(entropy.objective, test, weights), split.test.ravel())
+        seen = belief_scores(ink_beliefs(entropy.objective, train, weights), split.train.ravel())
+        values = (
+            name, kind, self.design.noise, repeat, scores["uclass"], scores["ucl"],
+            seen["uclass"], seconds, fit.converged, fit.n_iter,
+        )  # fmt: skip
+        return Result([dict(zip(COLUMNS, values, strict=True))], arrays={"weights": weights})
 
-    def rows(self, entropy: StartingEntropy) -> list[dict[str, Any]]:
-        """One row with the entropy as it is, and one with it fitted from there on."""
-        problem = digit_problem(entropy.objective, self.train, self.limits)
-        held = HeldEntropy(problem, entropy.parameters)
-        fixed, seconds = minimize(held, self.start, self.limits)
-        weights = np.concatenate([fixed.weights, entropy.parameters])
-        first = self._row(entropy, "fixed", weights, fixed, seconds)
-        problem.forget()
-        fitted, seconds = minimize(problem, weights, self.limits)
-        return [first, self._row(entropy, "fitted", fitted.weights, fitted, seconds)]
-
-    def _row(
-        self, entropy: StartingEntropy, kind: str, weights: FloatArray, fit: Any, seconds: float
-    ) -> dict[str, Any]:
-        test = belief_scores(
-            ink_beliefs(entropy.objective, self.test, weights), self.split.test.ravel()
+    def outcome(self, results: Results) -> Outcome:
+        """Errors of all entropies."""
+        rows = results.rows()
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, self.design),
+            figures={"entropies": bars(rows)},
+            headline=headline(rows),
         )
-        train = belief_scores(
-            ink_beliefs(entropy.objective, self.train, weights), self.split.train.ravel()
-        )
-        return {
-            "entropy": kind,
-            "uclass": test["uclass"],
-            "ucl": test["ucl"],
-            "train_uclass": train["uclass"],
-            "seconds": seconds,
-            "converged": fit.converged,
-            "n_iter": fit.n_iter,
-        }
+
+    @cached_property
+    def entropies(self) -> dict[str, StartingEntropy]:
+        """Those with a name, and random ones."""
+        found = {name: NAMED[name] for name in self.design.named}
+        for number in range(self.design.n_random):
+            rng = np.random.default_rng([self.settings.seed, number])
+            found[f"r{number + 1}"] = random_entropy(rng)
+        return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
-from experiments.domke2009.digits.figures import methods_of, noises_of
+from experiments.base import Figure, Row
+from experiments.tables import distinct, markdown_table, text_table
 
 if TYPE_CHECKING:
     from experiments.domke2009.iterations.run import Design
@@ -30,7 +30,7 @@ poor results with many.
 
 def table(rows: Sequence[Row]) -> str:
     """For the terminal."""
-    return "\n\n".join(text_table(*_cells(rows, noise)) for noise in noises_of(rows))
+    return "\n\n".join(text_table(*_cells(rows, noise)) for noise in distinct(rows, "noise"))
 
 
 def report(rows: Sequence[Row], design: Design) -> str:
@@ -40,7 +40,7 @@ def report(rows: Sequence[Row], design: Design) -> str:
         n_each=design.n_each, n_repeats=design.n_repeats, noises=noises, most=max(design.tested)
     )
     parts = [text, "## What was found"]
-    for noise in noises_of(rows):
+    for noise in distinct(rows, "noise"):
         parts.append(f"Share of wrong test pixels, {100 * noise:.0f} % noise, mean over choices:")
         parts.append(markdown_table(*_cells(rows, noise)))
     parts.append("![Errors against iterations of the test](iterations.png)")
@@ -55,22 +55,22 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
             "as trained": _error(rows, method, noise, int(method.split("-")[1])),
             "most": _error(rows, method, noise, most),
         }
-        for noise in noises_of(rows)
-        for method in methods_of(rows)
+        for noise in distinct(rows, "noise")
+        for method in distinct(rows, "method")
     }
 
 
-def curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+def curves(rows: Sequence[Row]) -> Figure:
     """Test error against the iterations of the test, a panel for each level of noise."""
 
     def draw(figure: Any) -> None:
-        noises = noises_of(rows)
+        noises = distinct(rows, "noise")
         figure.set_size_inches(5.0 * len(noises), 3.8)
         for axes, noise in zip(
             figure.subplots(1, len(noises), squeeze=False)[0], noises, strict=True
         ):
             tested = _tested(rows)
-            for method in methods_of(rows):
+            for method in distinct(rows, "method"):
                 values = [_error(rows, method, noise, count) for count in tested]
                 axes.plot(tested, values, marker="o", label=method)
             axes.set_title(f"{100 * noise:.0f} % noise", fontsize=10)
@@ -102,6 +102,6 @@ def _cells(rows: Sequence[Row], noise: float) -> tuple[list[str], list[list[str]
     tested = _tested(rows)
     lines = [
         [method, *(f"{_error(rows, method, noise, count):.4f}" for count in tested)]
-        for method in methods_of(rows)
+        for method in distinct(rows, "method")
     ]
     return ["fitted \\ tested with", *(str(count) for count in tested)], lines

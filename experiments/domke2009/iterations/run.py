@@ -1,23 +1,23 @@
 """Procedural fitting with some number of iterations, tested with another.
 
 A model that was fitted for the beliefs after ``k`` iterations of propagation need not be good
-after more of them.  Digits under noise, as in `domke_digits`.  Reference: Domke, thesis (2009),
+after more of them.  Digits under noise, as in ``domke-digits``.  Reference: Domke, thesis (2009),
 section 6.4.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fieldfit.errors import InvalidInputError
-from experiments.base import Outcome, Settings
-from experiments.domke2009.digits.data import FILE, draw_split, read_digits
-from experiments.domke2009.digits.methods import (
+from experiments.base import Outcome, Result, Results, Task
+from experiments.domke2009.digits_data import draw_split
+from experiments.domke2009.digits_methods import (
     CONVEX,
     METHODS,
+    DigitPlan,
     Limits,
     Method,
     belief_scores,
@@ -26,7 +26,7 @@ from experiments.domke2009.digits.methods import (
 )
 from experiments.domke2009.iterations.report import curves, headline, report, table
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "Iterations"]
 
 LOSS = "ucl"
 COLUMNS = (
@@ -50,42 +50,59 @@ FULL = Design()
 QUICK = Design(n_each=2, n_repeats=1, limits=Limits(max_iter=40))
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce domke-iterations``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+#: The task that fits the weights all others start from.
+START = "start"
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """Fit with every number of iterations of training and test with every other one."""
-    if settings.data is None:
-        raise InvalidInputError("--data must name the folder of the data sets for domke-iterations")
-    digits = read_digits(settings.data / FILE)
-    limits = replace(design.limits, n_jobs=settings.n_jobs)
-    rows: list[dict[str, Any]] = []
-    total = len(design.noises) * design.n_repeats * len(design.trained)
-    for noise in design.noises:
-        for repeat in range(design.n_repeats):
-            split = draw_split(digits, design.n_each, noise, (settings.seed, repeat))
-            start = fit_method(METHODS[CONVEX], split, limits, None)[0].weights_
-            for trained in design.trained:
-                name = f"{LOSS}-{trained}"
-                settings.progress(len(rows) // len(design.tested), total, f"{name}, {repeat}")
-                method = Method("procedural fitting", procedural(LOSS, trained))
-                crf, seconds = fit_method(method, split, limits, start)
-                for tested in design.tested:
-                    crf.set_params(objective=procedural(LOSS, tested))
-                    beliefs = np.stack(crf.predict_marginals(list(split.noisy_test)))
-                    scores = belief_scores(beliefs, split.test)
-                    values = (
-                        name, noise, repeat, tested, scores["uclass"], scores["ucl"], seconds,
-                        crf.converged_,
-                    )  # fmt: skip
-                    rows.append(dict(zip(COLUMNS, values, strict=True)))
-    settings.progress(total, total, "done")
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, design),
-        figures={"iterations": curves(rows)},
-        headline=headline(rows),
-    )
+class Iterations(DigitPlan[Design]):
+    """A task is a fit with some number of iterations, tested with all others."""
+
+    full, quick = FULL, QUICK
+
+    def tasks(self) -> Sequence[Task]:
+        """``(noise, repeat, "start")`` and ``(noise, repeat, iterations of training)``."""
+        found: list[Task] = []
+        for noise in self.design.noises:
+            for repeat in range(self.design.n_repeats):
+                found.append((noise, repeat, START))
+                found += [(noise, repeat, trained) for trained in self.design.trained]
+        return found
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """A row for each number of iterations in the test."""
+        noise, repeat, trained = float(task[0]), int(task[1]), task[2]
+        split = self.kept(
+            "split",
+            task[:2],
+            lambda: draw_split(
+                self.digits, self.design.n_each, noise, (self.settings.seed, repeat)
+            ),
+        )
+        if trained == START:
+            crf, _ = fit_method(METHODS[CONVEX], split, self.limits, None)
+            return Result(arrays={"weights": crf.weights_})
+        method = Method("procedural fitting", procedural(LOSS, int(trained)))
+        start = results[noise, repeat, START].arrays["weights"]
+        crf, seconds = fit_method(method, split, self.limits, start)
+        rows = []
+        for tested in self.design.tested:
+            crf.set_params(objective=procedural(LOSS, tested))
+            beliefs = np.stack(crf.predict_marginals(list(split.noisy_test)))
+            scores = belief_scores(beliefs, split.test)
+            values = (
+                f"{LOSS}-{trained}", noise, repeat, tested, scores["uclass"], scores["ucl"],
+                seconds, crf.converged_,
+            )  # fmt: skip
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+        return Result(rows)
+
+    def outcome(self, results: Results) -> Outcome:
+        """Errors against iterations of the test."""
+        rows = results.rows()
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, self.design),
+            figures={"iterations": curves(rows)},
+            headline=headline(rows),
+        )

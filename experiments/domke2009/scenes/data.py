@@ -1,4 +1,4 @@
-"""The street scenes of `domke_scenes`: CamVid with the five labels of the thesis."""
+"""The street scenes of ``domke-scenes``: CamVid with the five labels of the thesis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import FileFormatError
+from fieldfit import FileFormatError
 
 __all__ = ["FILE", "LABELS", "Scenes", "draw_scenes", "five_labels"]
 

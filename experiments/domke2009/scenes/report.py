@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.base import Row, markdown_table, text_table
+from experiments.base import Figure, Row
 from experiments.domke2009.scenes.data import LABELS, Scenes
+from experiments.tables import markdown_table, text_table
 
 if TYPE_CHECKING:
     from experiments.domke2009.scenes.run import Design
 
-__all__ = ["THESIS", "headline", "pictures", "report", "table"]
+__all__ = ["THESIS", "headline", "pictures", "report", "shown_scenes", "table"]
 
 #: Test ``uclass`` of table 6.3 (StreetScenes).  Its ``uquad`` is divided by something that is not
 #: stated, so only the order of that column can be compared.
@@ -110,19 +111,22 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
     return {row["method"]: row["uclass"] for row in rows}
 
 
-def pictures(
-    scenes: Scenes, beliefs: Mapping[str, Sequence[NDArray[np.float64]]]
-) -> Callable[[Any], None]:
+def shown_scenes(scenes: Scenes) -> list[int]:
+    """Which test pictures are shown."""
+    return [int(m) for m in np.linspace(0, len(scenes.test_images) - 1, N_SHOWN).astype(int)]
+
+
+def pictures(scenes: Scenes, found: Mapping[str, NDArray[np.uint8]]) -> Figure:
     """Some test pictures, their labels, and the labels that every method finds."""
 
     def draw(figure: Any) -> None:
-        chosen = np.linspace(0, len(scenes.test_images) - 1, N_SHOWN).astype(int)
+        chosen = shown_scenes(scenes)
         lines = {
             "picture": [scenes.test_images[m] for m in chosen],
             "true": [COLOURS[scenes.test_labels[m]].astype(np.uint8) for m in chosen],
         }
-        for name, found in beliefs.items():
-            lines[name] = [COLOURS[found[m].argmax(axis=2)].astype(np.uint8) for m in chosen]
+        for name, labels in found.items():
+            lines[name] = list(COLOURS[labels].astype(np.uint8))
         mosaic = np.concatenate([np.concatenate(row, axis=1) for row in lines.values()])
         height = len(mosaic) / len(lines)
         figure.set_size_inches(8.0, 1.1 * len(lines))

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.entropy import Bethe, Convex
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.estimators.graph import GraphCRF
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.features.image import SceneFeatures
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Objective
-from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.domke2009.scenes.data import FILE, LABELS, Scenes, draw_scenes
-from experiments.domke2009.scenes.report import headline, pictures, report, table
+from experiments.domke2009.scenes.report import headline, pictures, report, shown_scenes, table
+from fieldfit import (
+    Bethe,
+    ConvergenceWarning,
+    Convex,
+    GraphCRF,
+    GridCRF,
+    ImplicitLoss,
+    Likelihood,
+    Objective,
+    ProceduralLoss,
+    PseudoLikelihood,
+    SumProduct,
+)
+from fieldfit.features.image import SceneFeatures
 
-__all__ = ["FULL", "METHODS", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "METHODS", "QUICK", "Design", "StreetScenes"]
 
 FloatArray = NDArray[np.float64]
 
@@ -86,79 +91,80 @@ FULL = Design()
 QUICK = Design(n_train=8, n_test=10, stride=3, n_clusters=20, max_iter=60)
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce domke-scenes``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+class StreetScenes(Plan[Design]):
+    """A task is one method."""
 
+    full, quick = FULL, QUICK
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """Every method on one choice of pictures."""
-    if settings.data is None:
-        raise InvalidInputError("--data must name the folder of the data sets for domke-scenes")
-    rng = np.random.default_rng(settings.seed)
-    scenes = draw_scenes(settings.data / FILE, design.n_train, design.n_test, design.stride, rng)
-    features = SceneFeatures(design.n_clusters, random_state=settings.seed)
-    train = features.fit(scenes.train_images).transform(scenes.train_images)
-    test = features.transform(scenes.test_images)
-    rows: list[dict[str, Any]] = []
-    weights: dict[str, FloatArray] = {}
-    beliefs: dict[str, list[FloatArray]] = {}
-    for name in design.methods:
-        settings.progress(len(rows), len(design.methods), name)
-        row, weights[name], beliefs[name] = _fitted(
-            name, scenes, train, test, design, settings, weights
+    def tasks(self) -> Sequence[Task]:
+        """The methods."""
+        return [(method,) for method in self.design.methods]
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """The row of a method, its weights, and its labels of some test pictures."""
+        name = str(task[0])
+        scenes, (train, test) = self.scenes, self.features
+        method = METHODS[name]
+        kind = GraphCRF if name == BASELINE else GridCRF
+        # no constant: indicators of patches sum to one
+        crf = kind(
+            objective=method.objective,
+            l2=self.design.l2,
+            max_iter=max(1, round(method.share * self.design.max_iter)),
+            tol=1e-3,
+            fit_intercept=False,
+            n_labels=len(LABELS),
+            n_jobs=self.settings.n_jobs,
         )
-        rows.append({column: row[column] for column in COLUMNS})
-    settings.progress(len(rows), len(rows), "done")
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, scenes, design),
-        figures={"scenes": pictures(scenes, beliefs)},
-        headline=headline(rows),
-    )
+        start = None if method.start is None else results[(method.start,)].arrays["weights"]
+        given = _without_edges if name == BASELINE else list
+        flat = [y.ravel() for y in scenes.train_labels]
+        labels: list[Any] = flat if name == BASELINE else scenes.train_labels
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the row says so
+            crf.fit(given(train), labels, start=start)
+            seconds = time.perf_counter() - began
+            if method.predict is not None:
+                crf.set_params(objective=method.predict)
+            found = crf.predict_marginals(given(test))
+            seen = crf.predict_marginals(given(train))
+        row: dict[str, Any] = {"method": name, **_scores(found, scenes.test_labels)}
+        row["train_uclass"] = _scores(seen, scenes.train_labels)["uclass"]
+        row |= {"seconds": seconds, "converged": crf.converged_, "n_iter": crf.n_iter_}
+        shown = [
+            found[m].reshape(*test[m].shape[:2], -1).argmax(axis=2) for m in shown_scenes(scenes)
+        ]
+        return Result(
+            [{column: row[column] for column in COLUMNS}],
+            arrays={"weights": crf.weights_, "labels": np.stack(shown).astype(np.uint8)},
+        )
 
+    def outcome(self, results: Results) -> Outcome:
+        """Errors, and pictures with the labels that methods find."""
+        rows = results.rows()
+        labels = {name: results[(name,)].arrays["labels"] for name in self.design.methods}
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, self.scenes, self.design),
+            figures={"scenes": pictures(self.scenes, labels)},
+            headline=headline(rows),
+        )
 
-def _fitted(
-    name: str,
-    scenes: Scenes,
-    train: list[FloatArray],
-    test: list[FloatArray],
-    design: Design,
-    settings: Settings,
-    weights: dict[str, FloatArray],
-) -> tuple[dict[str, Any], FloatArray, list[FloatArray]]:
-    """The row of a method, its weights and its beliefs on test pictures."""
-    method = METHODS[name]
-    kind = GraphCRF if name == BASELINE else GridCRF
-    # no constant: indicators of patches sum to one
-    crf = kind(
-        objective=method.objective,
-        l2=design.l2,
-        max_iter=max(1, round(method.share * design.max_iter)),
-        tol=1e-3,
-        fit_intercept=False,
-        n_labels=len(LABELS),
-        n_jobs=settings.n_jobs,
-    )
-    start = None if method.start is None else weights[method.start]
-    shown = _without_edges if name == BASELINE else list
-    flat = [y.ravel() for y in scenes.train_labels]
-    labels: list[Any] = flat if name == BASELINE else scenes.train_labels
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the row says so
-        crf.fit(shown(train), labels, start=start)
-        seconds = time.perf_counter() - began
-        if method.predict is not None:
-            crf.set_params(objective=method.predict)
-        found = crf.predict_marginals(shown(test))
-        seen = crf.predict_marginals(shown(train))
-    row: dict[str, Any] = {"method": name, **_scores(found, scenes.test_labels)}
-    row["train_uclass"] = _scores(seen, scenes.train_labels)["uclass"]
-    row |= {"seconds": seconds, "converged": crf.converged_, "n_iter": crf.n_iter_}
-    beliefs = [b.reshape(*x.shape[:2], -1) for b, x in zip(found, test, strict=True)]
-    return row, crf.weights_, beliefs
+    @cached_property
+    def scenes(self) -> Scenes:
+        """Pictures and their labels."""
+        design, rng = self.design, np.random.default_rng(self.settings.seed)
+        path = self.settings.data_folder / FILE
+        return draw_scenes(path, design.n_train, design.n_test, design.stride, rng)
+
+    @cached_property
+    def features(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """Features of training and test pictures."""
+        features = SceneFeatures(self.design.n_clusters, random_state=self.settings.seed)
+        train = features.fit(self.scenes.train_images).transform(self.scenes.train_images)
+        return train, features.transform(self.scenes.test_images)
 
 
 def _without_edges(features: list[FloatArray]) -> list[Any]:

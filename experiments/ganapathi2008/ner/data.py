@@ -1,4 +1,4 @@
-"""CoNLL-2003 for `camel_ner`: documents, their features and links, and scores of predictions.
+"""CoNLL-2003 for ``camel-ner``: documents, their features and links, and scores of predictions.
 
 The files have the columns word, part of speech, chunk and entity; a line ``-DOCSTART-`` begins a
 document.  Reference: Tjong Kim Sang and De Meulder, "Introduction to the CoNLL-2003 shared task:
@@ -13,9 +13,8 @@ from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
-from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit import FileFormatError, InvalidInputError, read_columns
 from fieldfit.features.text import TextFeatures, document_features, repeated_capitalised
-from fieldfit.io.columns import read_columns
 from fieldfit.metrics import ChunkScore, chunk_scores, chunks
 
 __all__ = ["Document", "entity_scores", "examples", "model_labels", "read_documents"]

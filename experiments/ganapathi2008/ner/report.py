@@ -1,23 +1,15 @@
-"""The report of `camel_ner`: the paper's table 1 beside ours, and what the model was made of."""
+"""The report of ``camel-ner``: the paper's table 1 beside ours, and what the model was made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from experiments.base import Row, markdown_table
+from experiments.base import Figure, Row
 from experiments.ganapathi2008.methods import TITLES
 from experiments.ganapathi2008.ner.data import Document, Example
-from experiments.tables import (
-    HOW_TO_READ,
-    Column,
-    bar_chart,
-    means,
-    paper_table,
-    terminal_table,
-    training_columns,
-)
+from experiments.ganapathi2008.report import HOW_TO_READ, training_columns
+from experiments.tables import Column, bar_chart, markdown_table, means, paper_table, terminal_table
 
 __all__ = ["Corpus", "headline", "micro_bars", "report", "table"]
 
@@ -125,7 +117,7 @@ def columns() -> list[Column]:
 
 def table(rows: Sequence[Row]) -> str:
     """For the terminal."""
-    return terminal_table(rows, [*columns(), *FURTHER])
+    return terminal_table(rows, [*columns(), *FURTHER], TITLES)
 
 
 def headline(rows: Sequence[Row]) -> dict[str, float]:
@@ -133,8 +125,11 @@ def headline(rows: Sequence[Row]) -> dict[str, float]:
     return {f"{method} micro_f1": score for method, score in means(rows, MICRO).items()}
 
 
-def micro_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
-    return bar_chart(rows, MICRO, "Names in CoNLL-2003 (testb): micro-F1 of entities, percent")
+def micro_bars(rows: Sequence[Row]) -> Figure:
+    """Our micro-F1 beside the paper's."""
+    return bar_chart(
+        rows, MICRO, "Names in CoNLL-2003 (testb): micro-F1 of entities, percent", TITLES
+    )
 
 
 def report(rows: Sequence[Row], corpus: Corpus, min_count: int, max_links: int) -> str:
@@ -154,11 +149,11 @@ def report(rows: Sequence[Row], corpus: Corpus, min_count: int, max_links: int) 
     endings = [(TITLES[row["method"]], row["inner_by_loop"], row["status"]) for row in rows]
     parts = [
         sizes.strip(),
-        f"## The paper beside ours\n\n{paper_table(rows, columns())}",
+        f"## The paper beside ours\n\n{paper_table(rows, columns(), TITLES)}",
         SCORES.strip(),
         HOW_TO_READ.strip(),
         "![Micro-F1 of the five methods](micro-f1.png)",
-        f"## Further scores\n\n{paper_table(rows, FURTHER)}",
+        f"## Further scores\n\n{paper_table(rows, FURTHER, TITLES)}",
         "By type: entities of testb.",
         "## How training ended\n\n"
         + markdown_table(("method", "inner iterations by loop", "status"), endings),

@@ -7,25 +7,26 @@ variance 10, so ``l2 = 0.1``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from fieldfit.errors import InvalidInputError
-from fieldfit.estimators.skip_chain import SkipChainCRF
-from fieldfit.features.text import TextFeatures, drop_rare
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.objective._base import Objective
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.ganapathi2008.methods import METHODS, TITLES, train
 from experiments.ganapathi2008.ner.data import (
+    Document,
+    Example,
     entity_scores,
     examples,
     model_labels,
     read_documents,
 )
 from experiments.ganapathi2008.ner.report import Corpus, headline, micro_bars, report, table
+from fieldfit import LBFGS, Objective, SkipChainCRF
+from fieldfit.features.text import TextFeatures, drop_rare
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "Names"]
 
 
 @dataclass(frozen=True)
@@ -53,55 +54,76 @@ FULL = Design()
 QUICK = Design(n_train=60, n_test=40, max_iter=60)
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce camel-ner``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+class Names(Plan[Design]):
+    """A task is one method: learned from the training set, tested on both test sets."""
 
+    full, quick = FULL, QUICK
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All methods on one training set; scores on both test sets of the shared task."""
-    if settings.data is None:
-        raise InvalidInputError("--data must name the folder of the data sets for camel-ner")
-    documents = {
-        part: read_documents(settings.data, part)[: design.n_train if part == "train" else n_test]
-        for part, n_test in (("train", None), ("testa", design.n_test), ("testb", design.n_test))
-    }
-    given = {
-        part: examples(articles, design.features, design.max_links)
-        for part, articles in documents.items()
-    }
-    kept = drop_rare([x[0] for x in given["train"]], design.min_count)
-    training_set = [(tokens, *x[1:]) for tokens, x in zip(kept, given["train"], strict=True)]
-    labels = model_labels(documents["train"])
+    def tasks(self) -> Sequence[Task]:
+        """The methods."""
+        return [(method,) for method in self.design.methods]
 
-    def make(objective: Objective) -> SkipChainCRF:
+    def run_task(self, task: Task, results: Results) -> Result:
+        """Train one method."""
+        method = str(task[0])
+        trained = train(
+            self._make, method, self.training_set, model_labels(self.documents["train"])
+        )
+        row: dict[str, Any] = {"method": method, "fold": 0, **trained.columns()}
+        for part, prefix in (("testb", ""), ("testa", "testa_")):
+            predicted = trained.estimator.predict(self.examples[part])
+            scores = entity_scores(self.documents[part], predicted)
+            row.update({prefix + name: score for name, score in scores.items()})
+        facts = {"n_weights": len(trained.estimator.weights_)}
+        return Result([{**row, "status": trained.status}], facts=facts)
+
+    def outcome(self, results: Results) -> Outcome:
+        """The paper's table beside ours."""
+        rows, design = results.rows(), self.design
+        n_weights = int(results[(design.methods[-1],)].facts["n_weights"])
+        corpus = Corpus.of(self.documents, self.training_set, n_weights)
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, corpus, design.min_count, design.max_links),
+            figures={"micro-f1": micro_bars(rows)},
+            headline=headline(rows),
+        )
+
+    def describe(self, task: Task) -> str:
+        """The paper's name of the method."""
+        return TITLES[str(task[0])]
+
+    @cached_property
+    def documents(self) -> dict[str, list[Document]]:
+        """Articles of the three parts of the shared task."""
+        design = self.design
+        sizes = {"train": design.n_train, "testa": design.n_test, "testb": design.n_test}
+        folder = self.settings.data_folder
+        return {part: read_documents(folder, part)[:size] for part, size in sizes.items()}
+
+    @cached_property
+    def examples(self) -> dict[str, list[Example]]:
+        """Features and links of all articles."""
+        return {
+            part: examples(articles, self.design.features, self.design.max_links)
+            for part, articles in self.documents.items()
+        }
+
+    @cached_property
+    def training_set(self) -> list[Example]:
+        """Training articles without rare features."""
+        given = self.examples["train"]
+        kept = drop_rare([x[0] for x in given], self.design.min_count)
+        return [(tokens, *x[1:]) for tokens, x in zip(kept, given, strict=True)]
+
+    def _make(self, objective: Objective) -> SkipChainCRF:
+        design = self.design
         return SkipChainCRF(
             objective,
             l2=0.1,
             learner=LBFGS(max_iter=design.max_iter, tol=design.tol, value_tol=design.value_tol),
             all_possible_transitions=True,
-            n_jobs=settings.n_jobs,
-            random_state=settings.seed,
+            n_jobs=self.settings.n_jobs,
+            random_state=self.settings.seed,
         )
-
-    rows: list[dict[str, Any]] = []
-    n_weights = 0
-    for number, method in enumerate(design.methods):
-        settings.progress(number, len(design.methods), TITLES[method])
-        training = train(make, method, training_set, labels)
-        n_weights = len(training.estimator.weights_)
-        row: dict[str, Any] = {"method": method, "fold": 0, **training.columns()}
-        for part, prefix in (("testb", ""), ("testa", "testa_")):
-            predicted = training.estimator.predict(given[part])
-            scores = entity_scores(documents[part], predicted)
-            row.update({prefix + name: score for name, score in scores.items()})
-        rows.append({**row, "status": training.status})
-    settings.progress(len(design.methods), len(design.methods), "done")
-    corpus = Corpus.of(documents, training_set, n_weights)
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, corpus, design.min_count, design.max_links),
-        figures={"micro-f1": micro_bars(rows)},
-        headline=headline(rows),
-    )

@@ -1,15 +1,16 @@
-"""Singleton potentials of `camel_segmentation`: what boosted trees make of a superpixel alone."""
+"""Singleton potentials of ``camel-segmentation``: what boosted trees make of a superpixel alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fieldfit.features.image import out_of_fold
 from experiments.ganapathi2008.segmentation.data import LABELS, FloatArray, Picture
+from fieldfit.features.image import out_of_fold
 
 __all__ = ["Boosting", "Trial", "Unaries", "classified"]
 
@@ -21,7 +22,7 @@ class Boosting:
     The paper has seven boosted classifiers, one against all each.  Trees, forests and linear models
     were compared by cross-validation inside training pictures, mostly those of the first two
     halves.  There the same boosting with another seed differs by almost a point of accuracy: there
-    are few pictures, and trees that know the picture can learn them by heart.  So trees are small,
+    are few pictures, and trees that know the picture can memorise them.  So trees are small,
     look at a random twentieth of the features in each node, and several are averaged.
     """
 
@@ -59,14 +60,42 @@ class Boosting:
 class Unaries:
     """Log-probabilities of superpixels, picture by picture.
 
-    ``by_heart`` are of the training pictures by the classifier that was trained on them, and
+    ``in_sample`` are of the training pictures by the classifier that was trained on them, and
     ``unseen`` by classifiers that were trained on others; ``test`` are of the test pictures.
     """
 
-    by_heart: list[FloatArray]
+    in_sample: list[FloatArray]
     unseen: list[FloatArray]
     test: list[FloatArray]
     trial: Trial
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The same in a few arrays, which can be stored."""
+        return {
+            "in_sample": np.concatenate(self.in_sample),
+            "unseen": np.concatenate(self.unseen),
+            "test": np.concatenate(self.test),
+            "trial": np.concatenate(self.trial.potentials),
+            "seen": np.array(self.trial.seen),
+            "held_out": np.array(self.trial.held_out),
+        }
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int], test_sizes: Sequence[int]
+    ) -> Unaries:
+        """What was stored; ``sizes`` are numbers of superpixels of the pictures."""
+        ends, test_ends = np.cumsum(sizes)[:-1], np.cumsum(test_sizes)[:-1]
+        return cls(
+            in_sample=np.split(arrays["in_sample"], ends),
+            unseen=np.split(arrays["unseen"], ends),
+            test=np.split(arrays["test"], test_ends),
+            trial=Trial(
+                arrays["seen"].tolist(),
+                arrays["held_out"].tolist(),
+                np.split(arrays["trial"], ends),
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +117,7 @@ def classified(
     n_folds: int,
     seed: int,
 ) -> Unaries:
-    """Train the classifiers of a half, and let them judge every picture."""
+    """Train the classifiers of a half, and their potentials of every picture."""
     sizes = [picture.n_regions for picture in training]
     found = out_of_fold(
         boosting.classifier(seed),
@@ -102,7 +131,7 @@ def classified(
     ends = np.cumsum(sizes)
     folds = found.folds[ends - 1]
     return Unaries(
-        by_heart=[found.predict_log_proba(picture.features) for picture in training],
+        in_sample=[found.predict_log_proba(picture.features) for picture in training],
         unseen=np.split(found.log_probabilities, ends[:-1]),
         test=[found.predict_log_proba(picture.features) for picture in test],
         trial=Trial(

@@ -1,4 +1,4 @@
-"""The pictures of `camel_segmentation`: read, cut into superpixels, described, halved."""
+"""The pictures of ``camel-segmentation``: read, cut into superpixels, described, halved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import InvalidInputError
+from fieldfit import InvalidInputError
 from fieldfit.features.image import (
     region_features,
     region_graph,

@@ -1,12 +1,13 @@
-"""The picture of `camel_segmentation`: photographs, their labels, and what each method found."""
+"""The picture of ``camel-segmentation``: photographs, their labels, and what each method found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments.base import Figure
 from experiments.ganapathi2008.methods import TITLES
 from experiments.ganapathi2008.segmentation.data import LABELS, LabelArray, Picture
 
@@ -27,7 +28,7 @@ def shown_indices(accuracies: Sequence[float]) -> list[int]:
 
 def labelled_pictures(
     pictures: Sequence[Picture], found: Mapping[str, Sequence[LabelArray]]
-) -> Callable[[Any], None]:
+) -> Figure:
     """A drawing with a row for each picture, and a column for each method's labels."""
 
     def draw(figure: Any) -> None:

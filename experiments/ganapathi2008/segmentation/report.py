@@ -1,22 +1,22 @@
-"""The report of `camel_segmentation`: the paper's table 3 beside ours, and what was done."""
+"""The report of ``camel-segmentation``: the paper's table 3 beside ours, and what was done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.base import Row, markdown_table
+from experiments.base import Figure, Row
 from experiments.ganapathi2008.methods import METHODS, TITLES
+from experiments.ganapathi2008.report import HOW_TO_READ, training_columns
 from experiments.tables import (
-    HOW_TO_READ,
     Column,
     bar_chart,
     fold_cell,
+    markdown_table,
     means,
     paper_table,
     terminal_table,
-    training_columns,
 )
 
 __all__ = ["CLASSIFIER", "Corpus", "accuracy_bars", "headline", "report", "table"]
@@ -60,16 +60,16 @@ seven log-probabilities and a constant for each label (8 x 7 = 56 weights), and 
 for all edges (28 weights: the paper speaks of 21, and of 84 in all, which is 56 + 28).
 
 Log-probabilities of training pictures can come from the classifier that was trained on these very
-pictures (*by heart*), or from classifiers that were trained on others ({n_folds} folds, *out of
+pictures (*in sample*), or from classifiers that were trained on others ({n_folds} folds, *out of
 fold*), which tells the field how far to trust them. The paper does not say which. Both are done.
-The table of all halves is by heart, which was decided after both had been seen on test pictures:
-rounds settle as in the paper only there. By heart a penalty is needed, because the classifier is
+The table of all halves is in sample, which was decided after both had been seen on test pictures:
+rounds settle as in the paper only there. In sample a penalty is needed, because the classifier is
 almost never wrong on its own pictures; the paper has none. {penalties}
 """
 OUT_OF_FOLD = """
 The same methods on the first half with potentials of training pictures out of fold,
-`l2 = {unseen_l2:g}`, and at most {unseen_rounds} rounds of CCCP, which crawl here (above they may
-be twelve, and settle sooner). The rounds fail, and so they do on the training pictures, where it
+`l2 = {unseen_l2:g}`, and at most {unseen_rounds} rounds of CCCP, which are slow here (above, up to
+twelve, and fewer are needed). The rounds fail, and so they do on the training pictures, where it
 can be seen without any test. A likely reason: potentials are weaker here, so edges must explain
 more, Bethe's approximation counts their loops several times over, and belief propagation from a
 cold start does not come back to the beliefs with the data's moments that CCCP has found. Methods
@@ -109,7 +109,7 @@ class Corpus:
 
 def table(rows: Sequence[Row]) -> str:
     """For the terminal."""
-    return terminal_table(rows, [*training_columns(), ACCURACY, PIXELS])
+    return terminal_table(rows, [*training_columns(), ACCURACY, PIXELS], TITLES)
 
 
 def report(rows: Sequence[Row], unseen: Sequence[Row], alone: Sequence[Row], corpus: Corpus) -> str:
@@ -124,7 +124,7 @@ def report(rows: Sequence[Row], unseen: Sequence[Row], alone: Sequence[Row], cor
         for part in (
             WHAT_WAS_DONE.format(**{**vars(corpus), "penalties": penalties}),
             "## The paper's table 3 beside ours",
-            paper_table(rows, columns),
+            paper_table(rows, columns, TITLES),
             HOW_TO_READ,
             ORDER.format(alone=fold_cell(values, 100.0), findings=_findings(rows, alone)),
             "![Accuracy of the methods](accuracy.png)",
@@ -135,15 +135,15 @@ def report(rows: Sequence[Row], unseen: Sequence[Row], alone: Sequence[Row], cor
             _halves(rows, alone),
             "## Potentials out of fold",
             OUT_OF_FOLD.format(**vars(corpus)),
-            paper_table(unseen, columns),
+            paper_table(unseen, columns, TITLES),
             _halves(unseen, alone),
         )
     )
 
 
-def accuracy_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
+def accuracy_bars(rows: Sequence[Row]) -> Figure:
     """Accuracies beside those of the paper."""
-    return bar_chart(rows, ACCURACY, "Corel superpixels: accuracy, percent")
+    return bar_chart(rows, ACCURACY, "Corel superpixels: accuracy, percent", TITLES)
 
 
 def headline(rows: Sequence[Row], alone: Sequence[Row]) -> dict[str, Any]:

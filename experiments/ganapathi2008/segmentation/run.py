@@ -9,23 +9,19 @@ training free to disagree; and loops are tight, which is hard on loopy belief pr
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.estimators.graph import GraphCRF
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.objective._base import Objective
-from fieldfit.objective.camel import Camel
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.ganapathi2008.methods import METHODS, TITLES, train
 from experiments.ganapathi2008.segmentation.classifier import (
     Boosting,
     Trial,
+    Unaries,
     classified,
 )
 from experiments.ganapathi2008.segmentation.data import (
@@ -47,15 +43,16 @@ from experiments.ganapathi2008.segmentation.report import (
     report,
     table,
 )
+from fieldfit import LBFGS, Camel, ConvergenceWarning, GraphCRF, Objective
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "Superpixels"]
 
 #: The method whose accuracy ranks the pictures that are shown.
 RANKED_BY = "cccp"
 #: Penalty with potentials out of fold.  The paper has none, but labels that are never seen side by
 #: side then have no best weight, and no method would converge.
 UNSEEN_L2 = 1.0
-#: Halves, and limits, of learning with these potentials: rounds of CCCP crawl there.
+#: Halves, and limits, of learning with these potentials: rounds of CCCP are slow there.
 UNSEEN_HALVES = 1
 UNSEEN_LIMITS: dict[str, Any] = {"max_iter": 60, "max_rounds": 6, "value_tol": 1e-5}
 
@@ -95,134 +92,8 @@ QUICK = Design(
 )
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce camel-segmentation``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
-
-
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All methods on all halves."""
-    if settings.data is None:
-        raise InvalidInputError(
-            "--data must name the folder of the data sets for camel-segmentation"
-        )
-    images, truths = read_corel(settings.data)
-    n_steps = len(design.methods) + 1
-    total = design.n_halves * n_steps + UNSEEN_HALVES * len(design.methods) + 1
-    settings.progress(0, total, "superpixels")
-    used = sorted(
-        {
-            int(index)
-            for half in range(design.n_halves)
-            for part in halves(len(images), design.n_images, half, settings.seed)
-            for index in part
-        }
-    )
-    pictures = {index: prepared(images[index], truths[index], design.n_regions) for index in used}
-
-    found = []
-    for half in range(design.n_halves):
-        parts = halves(len(images), design.n_images, half, settings.seed)
-        training, test = ([pictures[index] for index in part] for part in parts)
-        done = 1 + half * n_steps + min(half, UNSEEN_HALVES) * len(design.methods)
-
-        def progress(step: int, what: str, done: int = done, half: int = half) -> None:
-            settings.progress(done + step, total, f"half {half + 1}, {what}")
-
-        found.append(_run_half(design, settings, half, training, test, progress))
-    settings.progress(total, total, "done")
-
-    rows = [row for half in found for row in half.rows]
-    unseen = [row for half in found for row in half.unseen]
-    alone = [half.alone for half in found]
-    return Outcome(
-        rows=rows,
-        table=table([*rows, *alone]),
-        report=report(rows, unseen, alone, _corpus(design, list(pictures.values()), found[0])),
-        tables={"classifier": alone, "out_of_fold": unseen},
-        figures={
-            "accuracy": accuracy_bars(rows),
-            "pictures": labelled_pictures(found[0].shown, found[0].shown_labels),
-        },
-        headline=headline(rows, alone),
-    )
-
-
 @dataclass(frozen=True)
-class Half:
-    """What came out of one half: rows of the tables, and some test pictures with their labels.
-
-    ``rows`` learn from potentials that know the training pictures, ``unseen`` from others.
-    """
-
-    rows: list[dict[str, Any]]
-    unseen: list[dict[str, Any]]
-    alone: dict[str, Any]
-    n_training: int
-    n_test: int
-    shown: list[Picture]
-    shown_labels: dict[str, list[LabelArray]]
-
-
-def _run_half(
-    design: Design,
-    settings: Settings,
-    half: int,
-    training: Sequence[Picture],
-    test: Sequence[Picture],
-    progress: Callable[[int, str], None],
-) -> Half:
-    progress(0, "classifiers")
-    seed = settings.seed * design.n_halves + half
-    unaries = classified(training, test, design.boosting, design.n_folds, seed)
-    found = {CLASSIFIER: [_best(values) for values in unaries.test]}
-    columns = {"method": CLASSIFIER, "fold": half}
-    # the columns of training are empty: nothing of it is comparable
-    untrained = dict.fromkeys(("seconds", "converged", "outer_loops", "inner_iterations"))
-    guesses = [_best(values) for values in unaries.unseen]
-    alone = {**columns, **untrained, **_scores(training, guesses, test, found[CLASSIFIER])}
-
-    rows = []
-    fit = partial(_fit, design, settings)
-    for number, method in enumerate(design.methods):
-        progress(1 + number, TITLES[method])
-        l2 = _best_penalty(fit, method, training, unaries.trial, design.penalties)
-        fitted = fit(Task(training, test, unaries.by_heart, unaries.test), method, l2)
-        found[method] = fitted.test_labels
-        scores = _scores(training, fitted.training_labels, test, fitted.test_labels)
-        rows.append({"method": method, "fold": half, "l2": l2, **fitted.columns, **scores})
-    unseen = []
-    if half < UNSEEN_HALVES:
-        short = partial(_fit, replace(design, **UNSEEN_LIMITS), settings)
-        for number, method in enumerate(design.methods):
-            progress(1 + len(rows) + number, f"{TITLES[method]}, out of fold")
-            task = Task(training, test, unaries.unseen, unaries.test)
-            fitted = short(task, method, UNSEEN_L2)
-            scores = _scores(training, fitted.training_labels, test, fitted.test_labels)
-            columns = {"method": method, "fold": half, "l2": UNSEEN_L2}
-            unseen.append({**columns, **fitted.columns, **scores})
-
-    ranking = found.get(RANKED_BY, found[CLASSIFIER])
-    right = [
-        float(np.mean(guess == picture.labels))
-        for picture, guess in zip(test, ranking, strict=True)
-    ]
-    shown = shown_indices(right)
-    return Half(
-        rows=rows,
-        unseen=unseen,
-        alone=alone,
-        n_training=len(training),
-        n_test=len(test),
-        shown=[test[index] for index in shown],
-        shown_labels={
-            method: [guesses[index] for index in shown] for method, guesses in found.items()
-        },
-    )
-
-
-@dataclass(frozen=True)
-class Task:
+class Case:
     """Pictures to learn from and to label, and the potentials of both."""
 
     training: Sequence[Picture]
@@ -233,72 +104,206 @@ class Task:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a method makes of a task."""
+    """What a method makes of a case."""
 
     columns: dict[str, Any]
     training_labels: list[LabelArray]
     test_labels: list[LabelArray]
 
 
-def _fit(design: Design, settings: Settings, task: Task, method: str, l2: float) -> Fitted:
-    """Learn and label."""
-    # the same model in other units, in which a descent needs a tenth of the iterations
-    joined = np.concatenate(list(task.training_potentials))
-    centre, spread = joined.mean(axis=0), joined.std(axis=0)
+#: Tasks that learn from potentials out of fold.
+UNSEEN = "out of fold"
 
-    def examples(pictures: Sequence[Picture], potentials: Sequence[FloatArray]) -> list[Any]:
-        return [
-            ((values - centre) / spread, picture.edges)
-            for picture, values in zip(pictures, potentials, strict=True)
+
+class Superpixels(Plan[Design]):
+    """A task trains the classifiers of one half, or one method on their potentials."""
+
+    full, quick = FULL, QUICK
+
+    def tasks(self) -> Sequence[Task]:
+        """``(half, "classifier alone")``, ``(half, method)``, ``(half, method, "out of fold")``."""
+        found: list[Task] = []
+        for half in range(self.design.n_halves):
+            found.append((half, CLASSIFIER))
+            found += [(half, method) for method in self.design.methods]
+            if half < UNSEEN_HALVES:
+                found += [(half, method, UNSEEN) for method in self.design.methods]
+        return found
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """A row; labels of the test pictures of the first half are kept for the figure."""
+        half, method = int(task[0]), str(task[1])
+        if method == CLASSIFIER:
+            return self._classify(half)
+        training, test = self._parts(half)
+        unaries = self.kept("unaries", half, lambda: self._unaries(half, results))
+        if task[2:] == (UNSEEN,):
+            short = replace(self.design, **UNSEEN_LIMITS)
+            case = Case(training, test, unaries.unseen, unaries.test)
+            fitted, l2 = self._fit(short, case, method, UNSEEN_L2), UNSEEN_L2
+        else:
+            l2 = self._best_penalty(method, training, unaries.trial)
+            case = Case(training, test, unaries.in_sample, unaries.test)
+            fitted = self._fit(self.design, case, method, l2)
+        scores = _scores(training, fitted.training_labels, test, fitted.test_labels)
+        row = {"method": method, "fold": half, "l2": l2, **fitted.columns, **scores}
+        if task[2:] == (UNSEEN,):
+            return Result(tables={"out_of_fold": [row]})
+        return Result([row], arrays={} if half else {"labels": np.concatenate(fitted.test_labels)})
+
+    def outcome(self, results: Results) -> Outcome:
+        """The paper's table beside ours, and pictures of the first half."""
+        rows, alone = results.rows(), results.table("classifier")
+        unseen = results.table("out_of_fold")
+        training, test = self._parts(0)
+        ends = np.cumsum([picture.n_regions for picture in test])[:-1]
+        found = {
+            method: np.split(results[0, method].arrays["labels"], ends)
+            for method in (CLASSIFIER, *self.design.methods)
+        }
+        ranking = found.get(RANKED_BY, found[CLASSIFIER])
+        right = [
+            float(np.mean(guess == picture.labels))
+            for picture, guess in zip(test, ranking, strict=True)
         ]
-
-    known = examples(task.training, task.training_potentials)
-    labels = [picture.labels for picture in task.training]
-    trained = train(_maker(design, settings, l2), method, known, labels)
-    with warnings.catch_warnings():
-        # every method predicts by belief propagation, whose last beliefs are as good as any
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        new = trained.estimator.predict(examples(task.test, task.test_potentials))
-        return Fitted(trained.columns(), trained.estimator.predict(known), new)
-
-
-def _best_penalty(
-    fit: Callable[[Task, str, float], Fitted],
-    method: str,
-    training: Sequence[Picture],
-    trial: Trial,
-    penalties: Sequence[float],
-) -> float:
-    """The penalty with which held out training pictures are labelled best; the first, if equal."""
-    if len(penalties) == 1:
-        return penalties[0]
-    seen, held_out = ([training[index] for index in part] for part in (trial.seen, trial.held_out))
-    task = Task(
-        seen,
-        held_out,
-        [trial.potentials[index] for index in trial.seen],
-        [trial.potentials[index] for index in trial.held_out],
-    )
-    right = [_accuracy(held_out, fit(task, method, l2).test_labels) for l2 in penalties]
-    return penalties[int(np.argmax(right))]
-
-
-def _maker(design: Design, settings: Settings, l2: float) -> Callable[[Objective], GraphCRF]:
-    """Builds the estimator, the same for all methods but for objective and penalty."""
-
-    def make(objective: Objective) -> GraphCRF:
-        if isinstance(objective, Camel):
-            objective = replace(objective, max_rounds=design.max_rounds)
-        return GraphCRF(
-            objective,
-            l2=l2,
-            learner=LBFGS(max_iter=design.max_iter, tol=1e-4, value_tol=design.value_tol),
-            pairwise="symmetric",
-            n_labels=len(LABELS),
-            n_jobs=settings.n_jobs,
+        shown = shown_indices(right)
+        shown_labels = {
+            method: [guesses[index] for index in shown] for method, guesses in found.items()
+        }
+        return Outcome(
+            rows=rows,
+            table=table([*rows, *alone]),
+            report=report(rows, unseen, alone, self._corpus(len(training), len(test))),
+            tables={"classifier": alone, "out_of_fold": unseen},
+            figures={
+                "accuracy": accuracy_bars(rows),
+                "pictures": labelled_pictures([test[index] for index in shown], shown_labels),
+            },
+            headline=headline(rows, alone),
         )
 
-    return make
+    def describe(self, task: Task) -> str:
+        """Half and method."""
+        what = TITLES.get(str(task[1]), "classifiers")
+        return ", ".join((f"half {int(task[0]) + 1}", what, *map(str, task[2:])))
+
+    @cached_property
+    def pictures(self) -> dict[int, Picture]:
+        """Superpixels of all photographs that are used."""
+        images, truths = read_corel(self.settings.data_folder)
+        self._n_images = len(images)
+        used = {
+            int(index)
+            for half in range(self.design.n_halves)
+            for part in self._indices(half)
+            for index in part
+        }
+        return {
+            index: prepared(images[index], truths[index], self.design.n_regions)
+            for index in sorted(used)
+        }
+
+    def _indices(self, half: int) -> tuple[Any, Any]:
+        return halves(self._n_images, self.design.n_images, half, self.settings.seed)
+
+    def _parts(self, half: int) -> tuple[list[Picture], list[Picture]]:
+        """Training and test pictures."""
+        pictures = self.pictures
+        training, test = ([pictures[index] for index in part] for part in self._indices(half))
+        return training, test
+
+    def _classify(self, half: int) -> Result:
+        """Train the classifiers of a half; their potentials are kept for the methods."""
+        design = self.design
+        training, test = self._parts(half)
+        seed = self.settings.seed * design.n_halves + half
+        unaries = classified(training, test, design.boosting, design.n_folds, seed)
+        # the columns of training are empty: nothing of it is comparable
+        untrained = dict.fromkeys(("seconds", "converged", "outer_loops", "inner_iterations"))
+        guesses = [_best(values) for values in unaries.unseen]
+        labels = [_best(values) for values in unaries.test]
+        scores = _scores(training, guesses, test, labels)
+        row = {"method": CLASSIFIER, "fold": half, **untrained, **scores}
+        arrays = {**unaries.arrays(), "labels": np.concatenate(labels)}
+        return Result(tables={"classifier": [row]}, arrays=arrays)
+
+    def _unaries(self, half: int, results: Results) -> Unaries:
+        training, test = self._parts(half)
+        sizes = [[picture.n_regions for picture in part] for part in (training, test)]
+        return Unaries.of_arrays(results[half, CLASSIFIER].arrays, *sizes)
+
+    def _fit(self, design: Design, case: Case, method: str, l2: float) -> Fitted:
+        """Learn and label."""
+        # the same model in other units, in which a descent needs a tenth of the iterations
+        joined = np.concatenate(list(case.training_potentials))
+        centre, spread = joined.mean(axis=0), joined.std(axis=0)
+
+        def examples(pictures: Sequence[Picture], potentials: Sequence[FloatArray]) -> list[Any]:
+            return [
+                ((values - centre) / spread, picture.edges)
+                for picture, values in zip(pictures, potentials, strict=True)
+            ]
+
+        def make(objective: Objective) -> GraphCRF:
+            if isinstance(objective, Camel):
+                objective = replace(objective, max_rounds=design.max_rounds)
+            return GraphCRF(
+                objective,
+                l2=l2,
+                learner=LBFGS(max_iter=design.max_iter, tol=1e-4, value_tol=design.value_tol),
+                pairwise="symmetric",
+                n_labels=len(LABELS),
+                n_jobs=self.settings.n_jobs,
+            )
+
+        known = examples(case.training, case.training_potentials)
+        labels = [picture.labels for picture in case.training]
+        trained = train(make, method, known, labels)
+        with warnings.catch_warnings():
+            # every method predicts by belief propagation, whose last beliefs are as good as any
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            new = trained.estimator.predict(examples(case.test, case.test_potentials))
+            return Fitted(trained.columns(), trained.estimator.predict(known), new)
+
+    def _best_penalty(self, method: str, training: Sequence[Picture], trial: Trial) -> float:
+        """The penalty that labels held out training pictures best; the first, if equal."""
+        penalties = self.design.penalties
+        if len(penalties) == 1:
+            return penalties[0]
+        seen, held_out = (
+            [training[index] for index in part] for part in (trial.seen, trial.held_out)
+        )
+        case = Case(
+            seen,
+            held_out,
+            [trial.potentials[index] for index in trial.seen],
+            [trial.potentials[index] for index in trial.held_out],
+        )
+        right = [
+            _accuracy(held_out, self._fit(self.design, case, method, l2).test_labels)
+            for l2 in penalties
+        ]
+        return penalties[int(np.argmax(right))]
+
+    def _corpus(self, n_training: int, n_test: int) -> Corpus:
+        design, pictures = self.design, list(self.pictures.values())
+        n_regions = sum(picture.n_regions for picture in pictures)
+        return Corpus(
+            n_images=len(pictures) if design.n_images is None else design.n_images,
+            n_halves=design.n_halves,
+            n_training=n_training,
+            n_test=n_test,
+            n_regions=round(n_regions / len(pictures)),
+            ceiling=pixel_accuracy(pictures, [picture.labels for picture in pictures]),
+            degree=2.0 * sum(len(picture.edges) for picture in pictures) / n_regions,
+            n_features=pictures[0].features.shape[1],
+            n_members=design.boosting.n_members,
+            n_rounds=design.boosting.n_rounds,
+            n_folds=design.n_folds,
+            penalties=design.penalties,
+            unseen_l2=UNSEEN_L2,
+            unseen_rounds=int(UNSEEN_LIMITS["max_rounds"]),
+        )
 
 
 def _best(values: FloatArray) -> LabelArray:
@@ -322,23 +327,3 @@ def _scores(
 def _accuracy(pictures: Sequence[Picture], found: Sequence[LabelArray]) -> float:
     truth = np.concatenate([picture.labels for picture in pictures])
     return float(np.mean(np.concatenate(list(found)) == truth))
-
-
-def _corpus(design: Design, pictures: Sequence[Picture], half: Half) -> Corpus:
-    n_regions = sum(picture.n_regions for picture in pictures)
-    return Corpus(
-        n_images=len(pictures) if design.n_images is None else design.n_images,
-        n_halves=design.n_halves,
-        n_training=half.n_training,
-        n_test=half.n_test,
-        n_regions=round(n_regions / len(pictures)),
-        ceiling=pixel_accuracy(pictures, [picture.labels for picture in pictures]),
-        degree=2.0 * sum(len(picture.edges) for picture in pictures) / n_regions,
-        n_features=pictures[0].features.shape[1],
-        n_members=design.boosting.n_members,
-        n_rounds=design.boosting.n_rounds,
-        n_folds=design.n_folds,
-        penalties=design.penalties,
-        unseen_l2=UNSEEN_L2,
-        unseen_rounds=int(UNSEEN_LIMITS["max_rounds"]),
-    )

@@ -1,23 +1,15 @@
-"""The report of `camel_seminars`: the paper's table 2 beside ours, fields, what was done."""
+"""The report of ``camel-seminars``: the paper's table 2 beside ours, fields, what was done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from experiments.seminars_reader import FIELDS
-from experiments.base import Row, markdown_table
+from experiments.base import Figure, Row
 from experiments.ganapathi2008.methods import TITLES
-from experiments.tables import (
-    HOW_TO_READ,
-    Column,
-    bar_chart,
-    means,
-    paper_table,
-    terminal_table,
-    training_columns,
-)
+from experiments.ganapathi2008.report import HOW_TO_READ, training_columns
+from experiments.seminars_reader import FIELDS
+from experiments.tables import Column, bar_chart, markdown_table, means, paper_table, terminal_table
 
 __all__ = ["Corpus", "headline", "micro_bars", "report", "table"]
 
@@ -114,9 +106,9 @@ def level_columns(level: str) -> list[Column]:
 
 def table(rows: Sequence[Row]) -> str:
     """For the terminal."""
-    parts = [terminal_table(rows, columns())]
+    parts = [terminal_table(rows, columns(), TITLES)]
     for level in PLURALS:
-        parts.append(f"{PLURALS[level]}\n{terminal_table(rows, level_columns(level))}")
+        parts.append(f"{PLURALS[level]}\n{terminal_table(rows, level_columns(level), TITLES)}")
     return "\n\n".join(parts)
 
 
@@ -125,9 +117,11 @@ def headline(rows: Sequence[Row]) -> dict[str, float]:
     return {f"{method} micro_f1": score for method, score in means(rows, MICRO).items()}
 
 
-def micro_bars(rows: Sequence[Row], level: str) -> Callable[[Any], None]:
+def micro_bars(rows: Sequence[Row], level: str) -> Figure:
     """Our micro-F1 beside the paper's."""
-    return bar_chart(rows, MICRO, f"Seminar announcements: micro-F1 of {PLURALS[level]}, percent")
+    return bar_chart(
+        rows, MICRO, f"Seminar announcements: micro-F1 of {PLURALS[level]}, percent", TITLES
+    )
 
 
 def report(rows: Sequence[Row], chain_rows: Sequence[Row], corpus: Corpus, level: str) -> str:
@@ -151,13 +145,13 @@ def report(rows: Sequence[Row], chain_rows: Sequence[Row], corpus: Corpus, level
     scores = SCORES.format(level=PLURALS[level], meaning=MEANINGS[level], other=other)
     parts = [
         done.strip(),
-        f"## The paper beside ours\n\n{paper_table(rows, columns())}",
+        f"## The paper beside ours\n\n{paper_table(rows, columns(), TITLES)}",
         scores.strip(),
         CHOICES.format(first=_first_fold(rows)).strip(),
         HOW_TO_READ.strip(),
         "![Micro-F1 of the five methods](micro-f1.png)",
-        f"## Entities by field\n\n{paper_table(both, level_columns('entity'))}",
-        f"## Tokens by field\n\n{paper_table(both, level_columns('token'))}",
+        f"## Entities by field\n\n{paper_table(both, level_columns('entity'), TITLES)}",
+        f"## Tokens by field\n\n{paper_table(both, level_columns('token'), TITLES)}",
         CHAIN_NOTE.strip(),
         f"Sutton and McCallum (2004), tokens, half of the mails for training:\n\n{_sutton()}",
         f"## How training ended\n\n{_endings(rows)}",

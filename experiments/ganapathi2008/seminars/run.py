@@ -9,26 +9,31 @@ the same model from the same features; the prior has variance 10, so ``l2 = 0.1`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fieldfit.errors import InvalidInputError
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.estimators.skip_chain import SkipChainCRF
-from fieldfit.features.text import repeated_capitalised
-from experiments.seminars_reader import FIELDS, read_seminars
-from fieldfit.objective._base import Objective
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.ganapathi2008.methods import METHODS, TITLES, Training, train
-from experiments.seminar_features import mail_features
 from experiments.ganapathi2008.seminars.report import Corpus, headline, micro_bars, report, table
 from experiments.ganapathi2008.seminars.scores import field_scores
-from experiments.seminar_mails import FILE, mail_folds, split_mails, without_links
+from experiments.seminar_features import mail_features
+from experiments.seminar_mails import (
+    Example,
+    Folds,
+    Split,
+    describe_folds,
+    split_mails,
+    without_links,
+)
+from experiments.seminars_reader import FIELDS, SeminarMail
+from fieldfit import ChainCRF, Objective, SkipChainCRF
+from fieldfit.features.text import repeated_capitalised
 
-__all__ = ["FULL", "QUICK", "Design", "mail_folds", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "Fields"]
 
 #: What ``micro_f1`` and ``macro_f1`` count; the other level is in columns of its own.
 LEVEL = "entity"
@@ -63,91 +68,100 @@ FULL = Design()
 QUICK = Design(n_mails=100, n_runs=1)
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce camel-seminars``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+class Fields(Plan[Design]):
+    """A task is one method on one fold, or the chain without skip edges."""
 
+    full, quick = FULL, QUICK
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All methods on all folds."""
-    if settings.data is None:
-        raise InvalidInputError("--data must name the folder of the data sets for camel-seminars")
-    mails = read_seminars(settings.data / FILE)
-    folds = mail_folds(len(mails), design, settings.seed)
-    mails = [mails[index] for index in np.concatenate(folds)]
-    links = [repeated_capitalised(mail.tokens, max_links=design.max_links) for mail in mails]
-    examples = list(zip(map(mail_features, mails), links, strict=True))
-    labels = [list(mail.labels) for mail in mails]
+    def tasks(self) -> Sequence[Task]:
+        """Folds and methods."""
+        folds = range(self.design.n_runs)
+        return [(fold, method) for fold in folds for method in (*self.design.methods, CHAIN)]
 
-    rows: list[dict[str, Any]] = []
-    chain_rows: list[dict[str, Any]] = []
-    n_weights: list[int] = []
-    total = design.n_runs * len(design.methods)
-    make = _maker(design, settings)
-    ends = np.cumsum([len(fold) for fold in folds]).tolist()
-    for number in range(design.n_runs):
-        fold = slice(ends[number] - len(folds[number]), ends[number])
-        split = split_mails(examples, labels, fold, design.min_count)
-        for method in design.methods:
-            settings.progress(len(rows), total, f"fold {number + 1}, {TITLES[method]}")
-            found = train(make, method, split.training, split.training_labels)
-            n_weights.append(len(found.estimator.weights_))
-            scores = field_scores(split.test_labels, found.estimator.predict(split.test))
-            rows.append(_row(method, number, found, scores))
-        chain = _chain(design, settings).fit(without_links(split.training), split.training_labels)
-        scores = field_scores(split.test_labels, chain.predict(without_links(split.test)))
-        chain_rows.append({"method": CHAIN, "fold": number, **scores})
-    settings.progress(total, total, "done")
+    def run_task(self, task: Task, results: Results) -> Result:
+        """Train on all folds but one, and test on that."""
+        fold, method = int(task[0]), str(task[1])
+        split = self.kept("split", fold, lambda: self._split(fold))
+        if method == CHAIN:
+            chain = self._chain().fit(without_links(split.training), split.training_labels)
+            scores = field_scores(split.test_labels, chain.predict(without_links(split.test)))
+            return Result(tables={"chain": [{"method": CHAIN, "fold": fold, **scores}]})
+        found = train(self._make, method, split.training, split.training_labels)
+        scores = field_scores(split.test_labels, found.estimator.predict(split.test))
+        facts = {"n_weights": len(found.estimator.weights_)}
+        return Result([_row(method, fold, found, scores)], facts=facts)
 
-    spans = Counter(span.field for mail in mails for span in mail.spans)
-    corpus = Corpus(
-        n_mails=len(mails),
-        n_tokens=sum(len(mail.tokens) for mail in mails),
-        spans={name: spans[name] for name in FIELDS},
-        n_links=sum(map(len, links)),
-        # two digits: it differs between folds
-        n_weights=round(int(np.mean(n_weights)), -4),
-        folds=_describe_folds(design),
-        max_links=design.max_links,
-        min_count=design.min_count,
-    )
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, chain_rows, corpus, LEVEL),
-        tables={"chain": chain_rows},
-        figures={"micro-f1": micro_bars(rows, LEVEL)},
-        headline=headline(rows),
-    )
+    def outcome(self, results: Results) -> Outcome:
+        """The paper's table beside ours."""
+        design, rows, chain_rows = self.design, results.rows(), results.table("chain")
+        spans = Counter(span.field for mail in self.mails for span in mail.spans)
+        counts = [results[task].facts["n_weights"] for task in self.tasks() if task[1] != CHAIN]
+        corpus = Corpus(
+            n_mails=len(self.mails),
+            n_tokens=sum(len(mail.tokens) for mail in self.mails),
+            spans={name: spans[name] for name in FIELDS},
+            n_links=sum(len(links) for _, links in self.examples),
+            # two digits: it differs between folds
+            n_weights=round(int(np.mean(counts)), -4),
+            folds=describe_folds(design),
+            max_links=design.max_links,
+            min_count=design.min_count,
+        )
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, chain_rows, corpus, LEVEL),
+            tables={"chain": chain_rows},
+            figures={"micro-f1": micro_bars(rows, LEVEL)},
+            headline=headline(rows),
+        )
 
+    def describe(self, task: Task) -> str:
+        """Fold and method."""
+        return f"fold {int(task[0]) + 1}, {TITLES.get(str(task[1]), task[1])}"
 
-def _maker(design: Design, settings: Settings) -> Callable[[Objective], SkipChainCRF]:
-    """Builds the estimator for an objective."""
+    @cached_property
+    def folds(self) -> Folds:
+        """Which mails are in which fold."""
+        return Folds.read(self.settings.data_folder, self.design, self.settings.seed)
 
-    def make(objective: Objective) -> SkipChainCRF:
+    @property
+    def mails(self) -> list[SeminarMail]:
+        """All mails, fold by fold."""
+        return self.folds.mails
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """Features and links of all mails."""
+        max_links = self.design.max_links
+        links = [repeated_capitalised(mail.tokens, max_links=max_links) for mail in self.mails]
+        return list(zip(map(mail_features, self.mails), links, strict=True))
+
+    def _split(self, fold: int) -> Split:
+        labels = [list(mail.labels) for mail in self.mails]
+        return split_mails(self.examples, labels, self.folds.of(fold), self.design.min_count)
+
+    def _make(self, objective: Objective) -> SkipChainCRF:
         return SkipChainCRF(
             objective,
             l2=0.1,
-            max_iter=design.max_iter,
-            tol=design.tol,
+            max_iter=self.design.max_iter,
+            tol=self.design.tol,
             # without a weight, a step that training never shows (O to inside) would cost nothing
             all_possible_transitions=True,
-            n_jobs=settings.n_jobs,
-            random_state=settings.seed,
+            n_jobs=self.settings.n_jobs,
+            random_state=self.settings.seed,
         )
 
-    return make
-
-
-def _chain(design: Design, settings: Settings) -> ChainCRF:
-    """The same model without skip edges, which can be learned exactly."""
-    return ChainCRF(
-        l2=0.1,
-        max_iter=design.max_iter,
-        tol=design.tol,
-        all_possible_transitions=True,
-        n_jobs=settings.n_jobs,
-    )
+    def _chain(self) -> ChainCRF:
+        """The same model without skip edges, which can be learned exactly."""
+        return ChainCRF(
+            l2=0.1,
+            max_iter=self.design.max_iter,
+            tol=self.design.tol,
+            all_possible_transitions=True,
+            n_jobs=self.settings.n_jobs,
+        )
 
 
 def _row(method: str, fold: int, found: Training, scores: dict[str, float]) -> dict[str, Any]:
@@ -161,10 +175,3 @@ def _row(method: str, fold: int, found: Training, scores: dict[str, float]) -> d
         **scores,
         "status": found.status,
     }
-
-
-def _describe_folds(design: Design) -> str:
-    share = f"{design.n_folds} random parts"
-    if design.n_runs == design.n_folds:
-        return f"They are split into {share}, each of which is the test set once."
-    return f"They are split into {share}, of which {design.n_runs} serves as test set."

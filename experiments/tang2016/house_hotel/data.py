@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import InvalidInputError
+from fieldfit import InvalidInputError
 
 __all__ = ["FILE", "KINDS", "SEQUENCES", "Pair", "Sequence", "edge_features", "read_sequences"]
 

@@ -1,14 +1,13 @@
-"""Figures of `mle_struct_house_hotel`."""
+"""Figures of ``mle-struct-house-hotel``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence as List
 from typing import Any
 
 import numpy as np
 
-from experiments.base import Row
+from experiments.base import Figure, Row
 from experiments.tang2016.house_hotel.data import SEQUENCES, Sequence
 from experiments.tang2016.house_hotel.methods import METHODS
 
@@ -19,7 +18,7 @@ MARKERS = {"mle-struct": "o", "max-margin": "s", "unweighted": "x"}
 RIGHT, WRONG = "#2a8f4a", "#c0392b"
 
 
-def error_curves(rows: List[Row]) -> Callable[[Any], None]:
+def error_curves(rows: List[Row]) -> Figure:
     """Test error of all methods against the gap, one panel a sequence."""
 
     def draw(figure: Any) -> None:
@@ -42,7 +41,7 @@ def error_curves(rows: List[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def rho_curves(rhos: List[Row]) -> Callable[[Any], None]:
+def rho_curves(rhos: List[Row]) -> Figure:
     """Test error against the counting number of nodes."""
 
     def draw(figure: Any) -> None:
@@ -64,7 +63,7 @@ def rho_curves(rhos: List[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def confidence_bars(matches: List[Row]) -> Callable[[Any], None]:
+def confidence_bars(matches: List[Row]) -> Figure:
     """Histograms of the probability of chosen edges, right and wrong."""
 
     def draw(figure: Any) -> None:
@@ -87,7 +86,7 @@ def confidence_bars(matches: List[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def landmark_picture(sequence: Sequence, gap: int, matches: List[Row]) -> Callable[[Any], None]:
+def landmark_picture(sequence: Sequence, gap: int, matches: List[Row]) -> Figure:
     """Two frames side by side and the matches between their landmarks.
 
     The test pair whose number of wrong matches is the median, or the next that has one.

@@ -11,12 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle.assignment import Assignment
 from experiments.tang2016.house_hotel.data import Pair, Sequence
+from fieldfit import Assignment, ConvergenceWarning, MatchingCRF, MaxMargin, MLEStruct
 
 __all__ = [
     "LEARNED", "METHODS", "UNWEIGHTED", "Learned", "Options", "choose", "confidence", "error_of",
@@ -110,7 +106,7 @@ def choose(
 
 def error_of(model: MatchingCRF, pairs: List[FloatArray]) -> float:
     """Share of landmarks with the wrong partner."""
-    return 1.0 - model.score(pairs, _identities(pairs))
+    return 1.0 - float(model.score(pairs, _identities(pairs)))
 
 
 def unweighted_errors(features: List[FloatArray]) -> float:

@@ -1,4 +1,4 @@
-"""The report of `mle_struct_house_hotel`."""
+"""The report of ``mle-struct-house-hotel``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
+from experiments.base import Row
+from experiments.tables import markdown_table, text_table
 from experiments.tang2016.house_hotel.data import SEQUENCES
 from experiments.tang2016.house_hotel.methods import LEARNED, METHODS, UNWEIGHTED, Options
 

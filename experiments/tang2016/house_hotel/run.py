@@ -7,21 +7,31 @@ the assignment that does not weight them.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fieldfit.core.matching_polytope import MatchingPolytope
-from fieldfit.errors import InvalidInputError
-from fieldfit.estimators._matching_problems import MatchingExample, MatchingHinge
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.learner.stochastic import Adam
-from fieldfit.objective.max_margin import MaxMargin
-from experiments.base import Outcome, Settings
-from experiments.tang2016.house_hotel.data import KINDS, Sequence, read_sequences
+from experiments.base import Outcome, Plan, Result, Results, Task
+from experiments.tang2016.house_hotel.data import (
+    KINDS,
+    SEQUENCES,
+    FloatArray,
+    Sequence,
+    read_sequences,
+)
+from experiments.tang2016.house_hotel.figures import (
+    confidence_bars,
+    error_curves,
+    landmark_picture,
+    rho_curves,
+)
 from experiments.tang2016.house_hotel.methods import (
     LEARNED,
+    METHODS,
     UNWEIGHTED,
     Learned,
     Options,
@@ -32,15 +42,10 @@ from experiments.tang2016.house_hotel.methods import (
     scaled_features,
     unweighted_errors,
 )
-from experiments.tang2016.house_hotel.figures import (
-    confidence_bars,
-    error_curves,
-    landmark_picture,
-    rho_curves,
-)
 from experiments.tang2016.house_hotel.report import Findings, headline, report, table
+from fieldfit import Adam, Assignment, ConvergenceWarning, MatchingCRF
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "HouseHotel"]
 
 
 @dataclass(frozen=True)
@@ -80,85 +85,135 @@ QUICK = Design(
 )
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce mle-struct-house-hotel``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+#: Tasks beside those of the results: ways to compare histograms, counting numbers, training time,
+#: steps of Adam.
+KIND, RHO, TIME, STEPS = "kind", "rho", "time", "steps"
+#: Adam with its own step, and with a short one for long.
+OWN_STEPS, SHORT_STEPS = "default", "short steps"
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All gaps of both sequences."""
-    if settings.data is None:
-        raise InvalidInputError(
-            "--data must name the folder of the data sets for mle-struct-house-hotel"
-        )
-    sequences = [_limited(one, design.max_pairs) for one in read_sequences(settings.data)]
-    options = Options("squared", design.rho, design.tol, design.max_iter, settings.n_jobs)
-    total = len(sequences) * (len(design.gaps) + len(design.kinds)) + 2
-    kinds: list[dict[str, Any]] = []
-    for number, kind in enumerate(design.kinds):
+class HouseHotel(Plan[Design]):
+    """A task is one method at one gap of one sequence; kinds of features are compared first."""
+
+    full, quick = FULL, QUICK
+
+    def tasks(self) -> List[Task]:
+        """``(sequence, gap, method)``, and those beside."""
+        design = self.design
+        found: list[Task] = []
         if len(design.kinds) > 1:
-            settings.progress(number * len(sequences), total, f"features: {kind}")
-            kinds.append(_try_kind(design, sequences, replace(options, kind=kind)))
-    best = min(kinds, key=lambda row: row["validation_error"])["kind"] if kinds else design.kinds[0]
-    for row in kinds:
-        row["chosen"] = row["kind"] == best
-    options = replace(options, kind=best)
+            found += [(KIND, kind) for kind in design.kinds]
+        for name in SEQUENCES:
+            for gap in design.gaps:
+                found += [(name, gap, method) for method in METHODS]
+                if name == "house" and gap in design.rho_gaps:
+                    found += [(RHO, gap, rho) for rho in design.rhos]
+        found += [(TIME, method) for method in LEARNED]
+        found += [(STEPS, name, steps) for name in SEQUENCES for steps in (OWN_STEPS, SHORT_STEPS)]
+        return found
 
-    rows: list[dict[str, Any]] = []
-    matches: list[dict[str, Any]] = []
-    rhos: list[dict[str, Any]] = []
-    pictured: tuple[Sequence, int, list[dict[str, Any]]] | None = None
-    done = len(sequences) * len(design.kinds)
-    for sequence in sequences:
-        for gap in design.gaps:
-            settings.progress(done, total, f"{sequence.name}, gap {gap}")
-            done += 1
-            training, scale = scaled_features(sequence, sequence.of(gap, "train"), best)
-            validation, _ = scaled_features(sequence, sequence.of(gap, "validate"), best, scale)
-            test, _ = scaled_features(sequence, sequence.of(gap, "test"), best, scale)
-            for method in LEARNED:
-                found = choose(method, training, validation, design.penalties, options)
-                rows.append(_row(method, sequence.name, gap, found, error_of(found.model, test)))
-                if method != "mle-struct":
-                    continue
-                rows[-1]["rho"] = design.rho
-                if gap >= design.first_confident_gap:
-                    these = confidence(found.model, test)
-                    matches += [{"sequence": sequence.name, "gap": gap, **one} for one in these]
-                    if pictured is None or (sequence.name, gap) == ("house", max(design.gaps)):
-                        pictured = (sequence, gap, these)
-                if sequence.name == "house" and gap in design.rho_gaps:
-                    for rho in design.rhos:
-                        other = learn(
-                            method, training, validation, found.l2, replace(options, rho=rho)
-                        )
-                        error = error_of(other.model, test)
-                        rhos.append(_row(method, sequence.name, gap, other, error) | {"rho": rho})
+    def run_task(self, task: Task, results: Results) -> Result:
+        """Train and test one method."""
+        design, what = self.design, str(task[0])
+        if what == KIND:
+            options = replace(self.options, kind=str(task[1]))
+            return Result(tables={"kinds": [_try_kind(design, self.sequences, options)]})
+        options = replace(self.options, kind=self._best_kind(results))
+        if what == TIME:
+            return Result(tables={TIME: [_time(design, self.sequences[0], options, str(task[1]))]})
+        if what == STEPS:
+            name, gap = str(task[1]), max(design.gaps)
+            l2 = results[name, gap, "max-margin"].rows[0]["l2"]
+            row = _hinge_row(self._sequence(name), gap, l2, str(task[2]), design, options)
+            return Result(tables={STEPS: [row]})
+        sequence, gap = self._sequence("house" if what == RHO else what), int(task[1])
+        training, validation, test = self._features(sequence, gap, options.kind)
+        if what == RHO:
+            l2, rho = results[sequence.name, gap, "mle-struct"].rows[0]["l2"], float(task[2])
+            other = learn("mle-struct", training, validation, l2, replace(options, rho=rho))
+            error = error_of(other.model, test)
+            row = _row("mle-struct", sequence.name, gap, other, error) | {"rho": rho}
+            return Result(tables={RHO: [row]})
+        method = str(task[2])
+        if method == UNWEIGHTED:
             plain = [sequence.features(pair, "squared") for pair in sequence.of(gap, "test")]
             same = unweighted_errors(test)
-            rows.append(_unweighted_row(sequence.name, gap, unweighted_errors(plain), same))
-    settings.progress(total - 2, total, "training time")
-    timing = [_time(design, sequences[0], options, method) for method in LEARNED]
-    settings.progress(total - 1, total, "step of max-margin")
-    steps = _compare_steps(design, sequences, options, rows)
-    settings.progress(total, total, "done")
-    findings = Findings(
-        rows, kinds, rhos, matches, timing, steps, options, design.penalties, design.kind_gaps
-    )
-    assert pictured is not None
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(findings),
-        tables={"kinds": kinds, "rho": rhos, "matches": matches, "time": timing, "steps": steps},
-        figures={
-            "error": error_curves(rows),
-            "rho": rho_curves(rhos),
-            "confidence": confidence_bars(matches),
-            "landmarks": landmark_picture(*pictured),
-        },
-        headline=headline(findings),
-    )
+            return Result([_unweighted_row(sequence.name, gap, unweighted_errors(plain), same)])
+        found = choose(method, training, validation, design.penalties, options)
+        row = _row(method, sequence.name, gap, found, error_of(found.model, test))
+        matches: list[dict[str, Any]] = []
+        if method == "mle-struct":
+            row["rho"] = design.rho
+            if gap >= design.first_confident_gap:
+                these = confidence(found.model, test)
+                matches = [{"sequence": sequence.name, "gap": gap, **one} for one in these]
+        return Result([row], tables={"matches": matches})
+
+    def outcome(self, results: Results) -> Outcome:
+        """Errors against the gap, and what else was compared."""
+        design, rows = self.design, results.rows()
+        options = replace(self.options, kind=self._best_kind(results))
+        kinds = [{**row, "chosen": row["kind"] == options.kind} for row in results.table("kinds")]
+        rhos, matches = results.table(RHO), results.table("matches")
+        timing, steps = results.table(TIME), results.table(STEPS)
+        findings = Findings(
+            rows, kinds, rhos, matches, timing, steps, options, design.penalties, design.kind_gaps
+        )
+        cases = list(dict.fromkeys((row["sequence"], row["gap"]) for row in matches))
+        last = ("house", max(design.gaps))
+        name, gap = last if last in cases else cases[0]
+        shown = [row for row in matches if (row["sequence"], row["gap"]) == (name, gap)]
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(findings),
+            tables={"kinds": kinds, RHO: rhos, "matches": matches, TIME: timing, STEPS: steps},
+            figures={
+                "error": error_curves(rows),
+                "rho": rho_curves(rhos),
+                "confidence": confidence_bars(matches),
+                "landmarks": landmark_picture(self._sequence(name), gap, shown),
+            },
+            headline=headline(findings),
+        )
+
+    def warm_up(self) -> None:
+        """A short training of both methods, so that clocks see no compiler."""
+        options = replace(self.options, max_iter=2)
+        training, validation, _ = self._features(
+            self.sequences[0], self.design.gaps[-1], self.design.kinds[0]
+        )
+        for method in LEARNED:
+            learn(method, training[:2], validation[:1], 1.0, options)
+
+    @cached_property
+    def sequences(self) -> list[Sequence]:
+        """House and hotel."""
+        found = read_sequences(self.settings.data_folder)
+        return [_limited(one, self.design.max_pairs) for one in found]
+
+    @property
+    def options(self) -> Options:
+        """What all trainings share, but for the kind of features."""
+        design = self.design
+        return Options("squared", design.rho, design.tol, design.max_iter, self.settings.n_jobs)
+
+    def _sequence(self, name: str) -> Sequence:
+        return next(one for one in self.sequences if one.name == name)
+
+    def _best_kind(self, results: Results) -> str:
+        if len(self.design.kinds) == 1:
+            return self.design.kinds[0]
+        return str(min(results.table("kinds"), key=lambda row: row["validation_error"])["kind"])
+
+    def _features(
+        self, sequence: Sequence, gap: int, kind: str
+    ) -> tuple[list[FloatArray], list[FloatArray], list[FloatArray]]:
+        """Of training, validation and test pairs."""
+        training, scale = scaled_features(sequence, sequence.of(gap, "train"), kind)
+        validation, _ = scaled_features(sequence, sequence.of(gap, "validate"), kind, scale)
+        test, _ = scaled_features(sequence, sequence.of(gap, "test"), kind, scale)
+        return training, validation, test
 
 
 def _limited(sequence: Sequence, max_pairs: int | None) -> Sequence:
@@ -257,45 +312,36 @@ def _time(design: Design, house: Sequence, options: Options, method: str) -> dic
     }
 
 
-def _compare_steps(
-    design: Design, sequences: list[Sequence], options: Options, rows: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """The hinge loss that Adam reaches with its own step, and with a short one for long."""
-    found = []
-    for sequence in sequences:
-        gap = max(design.gaps)
-        (l2,) = [
-            row["l2"]
-            for row in rows
-            if (row["method"], row["sequence"], row["gap"]) == ("max-margin", sequence.name, gap)
-        ]
-        training, _ = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
-        partners = [np.arange(len(x)) for x in training]
-        polytope = MatchingPolytope(np.ones(training[0].shape[:2], dtype=np.bool_))
-        matched = polytope.of_partners(partners[0])
-        examples = [
-            MatchingExample(polytope, x.reshape(len(matched), -1), matched) for x in training
-        ]
-        hinge = MatchingHinge(MaxMargin(), examples, 1.0, options.n_jobs, 1.0)
-        for name, learner in (
-            ("default", None),
-            ("short steps", Adam(step=0.02, max_iter=20 * design.max_iter, tol=1e-7)),
-        ):
-            model = MatchingCRF(
-                "max-margin", l2=l2, learner=learner, max_iter=design.max_iter, tol=1e-5
-            ).fit(training, partners)
-            weights = model.weights_
-            value = hinge.assess(weights).value
-            assert value is not None
-            found.append(
-                {
-                    "sequence": sequence.name,
-                    "gap": gap,
-                    "l2": l2,
-                    "steps": name,
-                    "n_iter": int(model.n_iter_),
-                    "converged": bool(model.converged_),
-                    "objective": value + 0.5 * l2 * float(weights @ weights),
-                }
-            )
-    return found
+def _hinge_row(
+    sequence: Sequence, gap: int, l2: float, steps: str, design: Design, options: Options
+) -> dict[str, Any]:
+    """The hinge loss that Adam reaches with its own step, or with a short one for long."""
+    training, _ = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
+    partners = [np.arange(len(x)) for x in training]
+    learner = None
+    if steps == SHORT_STEPS:
+        learner = Adam(step=0.02, max_iter=20 * design.max_iter, tol=1e-7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it is a column of the table
+        model = MatchingCRF(
+            "max-margin", l2=l2, learner=learner, max_iter=design.max_iter, tol=1e-5
+        ).fit(training, partners)
+    weights = model.weights_
+    value = 0.5 * l2 * float(weights @ weights) + sum(_hinge(x @ weights) for x in training)
+    return {
+        "sequence": sequence.name,
+        "gap": gap,
+        "l2": l2,
+        "steps": steps,
+        "n_iter": int(model.n_iter_),
+        "converged": bool(model.converged_),
+        "objective": value,
+    }
+
+
+def _hinge(scores: FloatArray) -> float:
+    """Hinge loss of a pair whose landmarks are in the same order; wrong partners count one each."""
+    places = np.arange(len(scores))
+    rival = Assignment().match(scores - np.eye(len(scores))).partners
+    margin = len(scores) - float(np.sum(rival == places))
+    return max(float(scores[places, rival].sum() - scores.trace()) + margin, 0.0)

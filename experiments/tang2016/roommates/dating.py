@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import FileFormatError
+from fieldfit import FileFormatError
 
 __all__ = ["FILE", "N_PAIR_FEATURES", "Wave", "read_waves"]
 

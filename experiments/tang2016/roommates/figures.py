@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments.base import Figure
 from experiments.tang2016.roommates.report import mean_of, methods_of
 
 __all__ = ["dating_bars", "room_curves"]
@@ -14,7 +15,7 @@ __all__ = ["dating_bars", "room_curves"]
 Row = dict[str, Any]
 
 
-def room_curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+def room_curves(rows: Sequence[Row]) -> Figure:
     """Error of the weights and accuracy against the number of dormitories."""
 
     def draw(figure: Any) -> None:
@@ -45,7 +46,7 @@ def room_curves(rows: Sequence[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def dating_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
+def dating_bars(rows: Sequence[Row]) -> Figure:
     """Area under the curve for both questions, one mark for each fold."""
 
     def draw(figure: Any) -> None:

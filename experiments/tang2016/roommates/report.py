@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.base import markdown_table, text_table
+from experiments.tables import markdown_table, text_table
 from experiments.tang2016.roommates.dating import N_PAIR_FEATURES, Wave
 
 if TYPE_CHECKING:

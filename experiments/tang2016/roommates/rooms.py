@@ -1,4 +1,4 @@
-"""Dormitories with known preferences: people, the rooms they share, and how well weights come back.
+"""Dormitories with known preferences: people, their rooms, and how well weights are recovered.
 
 Everybody fills in a questionnaire (hours of sleep, noise, tidiness, visitors, talk).  Pairs have
 the absolute differences of the answers and the product of the centred answers about talk: two
@@ -22,12 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.inference.matching_partition import matching_partition
-from fieldfit.objective._base import Objective
-from fieldfit.objective.mle_struct import MLEStruct
 from experiments.tang2016.roommates.scores import calibration_error, edge_logistic
+from fieldfit import ConvergenceWarning, MatchingCRF, MLEStruct, Objective, matching_partition
 
 __all__ = ["FEATURES", "PREFERENCES", "ROOM_METHODS", "Rooms", "draw_rooms", "room_row"]
 

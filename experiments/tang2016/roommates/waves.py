@@ -16,13 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle.assignment import Assignment
 from experiments.tang2016.roommates.dating import N_PAIR_FEATURES, Wave
 from experiments.tang2016.roommates.scores import area_under_curve, edge_logistic, log_loss
+from fieldfit import Assignment, ConvergenceWarning, MatchingCRF, MaxMargin, MLEStruct
 
 __all__ = ["BEFORE", "GIVEN_DEGREES", "before_row", "degrees_row"]
 
@@ -137,7 +133,7 @@ def _with_constant(wave: Wave) -> FloatArray:
 
 def _choose(weights: FloatArray, capacity: int, perfect: bool) -> NDArray[np.int32]:
     found = Assignment(perfect=perfect, capacity=capacity).match(weights)
-    return found.edges.astype(np.int32)
+    return np.asarray(found.edges, dtype=np.int32)
 
 
 def _edge_scores(

@@ -1,4 +1,4 @@
-"""The pictures of `mle_struct_segmentation`: read, described pixel by pixel, split.
+"""The pictures of ``mle-struct-segmentation``: read, described pixel by pixel, split.
 
 A pixel has its colour at four scales, less the mean of the picture; the spread of grey around it;
 the log-ratio of its colour's frequencies in the middle and along the border of the picture, at
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import InvalidInputError
+from fieldfit import InvalidInputError
 from fieldfit.io.images import read_image_archive
 
 __all__ = ["COLOURS", "FILE", "Horses", "distinct", "pixel_features", "read_horses"]

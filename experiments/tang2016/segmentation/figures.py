@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments.base import Figure
 from experiments.tang2016.segmentation.data import Horses, LabelArray
 
 __all__ = ["curves", "shown_indices", "shown_labels"]
@@ -28,7 +29,7 @@ RANKS = (0.1, 0.3, 0.5, 0.7, 0.9)
 SHOWN = ("mle-struct", "mle-struct-map", "trw", "bethe", "pseudo-likelihood", "max-margin")
 
 
-def curves(trace: Sequence[Row]) -> Callable[[Any], None]:
+def curves(trace: Sequence[Row]) -> Figure:
     """Relative suboptimality against processor time, a panel for each penalty."""
 
     def draw(figure: Any) -> None:
@@ -78,7 +79,7 @@ def shown_indices(errors: Sequence[float]) -> list[int]:
 
 def shown_labels(
     horses: Horses, found: Mapping[str, Sequence[LabelArray]], shown: Sequence[int]
-) -> Callable[[Any], None]:
+) -> Figure:
     """A row for each picture: itself, the truth, and the labels of some methods."""
 
     def draw(figure: Any) -> None:

@@ -1,4 +1,4 @@
-"""The methods of `mle_struct_segmentation`, and the clock and the objective they share.
+"""The methods of ``mle-struct-segmentation``, and the clock and the objective they share.
 
 All learn the same `GridCRF` with the same penalty.  `Recorded` notes the weights after every
 iteration with the processor time so far; what they are worth, `Surrogate` computes afterwards, off
@@ -17,25 +17,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Bethe, TreeReweighted
-from fieldfit.core.potentials import Potentials
-from fieldfit.core.result import InferenceResult
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.inference.sum_product import SumProduct
+from experiments.tang2016.segmentation.data import COLOURS
+from fieldfit import (
+    LBFGS,
+    Adam,
+    Batch,
+    Bethe,
+    ConvergenceWarning,
+    GridCRF,
+    InferenceResult,
+    Likelihood,
+    MaxMargin,
+    MLEStruct,
+    Objective,
+    Potentials,
+    PseudoLikelihood,
+    RoofDuality,
+    SumProduct,
+    TreeReweighted,
+)
 from fieldfit.learner._base import Fit, Learner, Penalty, Validation
 from fieldfit.learner.frank_wolfe import DualFrankWolfe
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import Problem, TemplateProblem
-from fieldfit.learner.stochastic import Adam
-from fieldfit.objective._base import Objective
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from fieldfit.oracle.roof_duality import RoofDuality
-from experiments.tang2016.segmentation.data import COLOURS
+from fieldfit.learner.problem import Problem
 
 __all__ = [
     "DOUBLE_LOOPS",
@@ -115,7 +118,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Afresh:
-    """Inference that starts from uniform messages every time, as a double loop by the book."""
+    """Inference that starts from uniform messages every time, as in a plain double loop."""
 
     inference: SumProduct
 
@@ -133,7 +136,8 @@ class Afresh:
 def objective_of(method: str) -> Objective:
     """The objective of a method's name."""
     if method in CHOSEN:
-        return VARIANTS[CHOSEN[method]]
+        objective: Objective = VARIANTS[CHOSEN[method]]
+        return objective
     tree = TreeReweighted()
     table: dict[str, Callable[[], Objective]] = {
         "trw": lambda: Likelihood(SumProduct(entropy=tree, tol=MESSAGE_TOL)),
@@ -249,15 +253,37 @@ def train(
     return Trained(crf, learner.seconds, learner.weights)
 
 
+@dataclass(frozen=True)
+class Observed(Learner):
+    """One iteration of L-BFGS, which notes the problem that it is given."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def minimize(
+        self,
+        problem: Problem,
+        start: FloatArray,
+        *,
+        penalty: Penalty = Penalty(),  # noqa: B008  (frozen)
+        checkpoint: str | PathLike[str] | None = None,
+        validation: Validation | None = None,
+        verbose: int = 0,
+    ) -> Fit:
+        """See `Learner.minimize`."""
+        self.problems.append(problem)
+        return LBFGS(max_iter=1).minimize(problem, start, penalty=penalty)
+
+
 class Surrogate:
     """``P(w)``: the penalised tree-reweighted likelihood of some pictures."""
 
     def __init__(self, pictures: Sequence[FloatArray], labels: Sequence[LabelArray]) -> None:
-        objective = objective_of("trw")
-        crf = new_field(objective, 1.0)
-        crf.n_labels_ = 2
-        parts = crf._parts(pictures, crf._labels(pictures, labels, 2))
-        self._problem = TemplateProblem(objective, list(parts))
+        observed = Observed()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # one iteration is not enough
+            new_field(objective_of("trw"), 1.0, observed).fit(pictures, labels)
+        (self._problem,) = observed.problems
+        self._problem.forget()
 
     def value(self, weights: FloatArray, l2: float) -> float:
         """With messages to `MESSAGE_TOL`; the value is stationary in them."""

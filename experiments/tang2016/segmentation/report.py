@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.base import markdown_table, text_table
+from experiments.tables import markdown_table, text_table
 from experiments.tang2016.segmentation.methods import (
     DOUBLE_LOOPS,
     GAP,
@@ -59,7 +59,7 @@ penalty and kernels, and one thread; *seconds* are processor time of training.
   beliefs start uniform; line search, blocks.
 - `trw`: the double loop, L-BFGS around tree-reweighted message passing to {tol:g}, which starts
   from the last messages. `trw-loose` stops messages at {loose:g} instead; `trw-afresh` starts
-  them from uniform every time, a double loop by the book. All minimise the objective of
+  them from uniform every time, a plain double loop. All minimise the objective of
   MLE-Struct.
 - `bethe`: the same double loop with Bethe's entropy. `pseudo-likelihood` by L-BFGS, `max-margin` by
   averaged Adam around roof duality.

@@ -2,20 +2,21 @@
 
 The model is a binary field over 64 x 64 pixels with image features.  Tree-reweighted likelihood is
 minimised in two ways, by MLE-Struct in the dual and by L-BFGS around message passing, and the value
-of the same penalised objective is followed over processor time (`_mle_struct_segmentation_methods`)
+of the same penalised objective is followed over processor time (`methods`, `times`)
 for several penalties; one of them is chosen on held-out pictures.  Other objectives of the same
 model are learned with that penalty and compared by the labels of test pictures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fieldfit.errors import InvalidInputError
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.tang2016.segmentation.data import Horses, LabelArray, read_horses
 from experiments.tang2016.segmentation.figures import curves, shown_indices, shown_labels
 from experiments.tang2016.segmentation.methods import (
@@ -25,7 +26,6 @@ from experiments.tang2016.segmentation.methods import (
     VARIANTS,
     Limits,
     Surrogate,
-    Trained,
     objective_of,
     train,
 )
@@ -39,7 +39,7 @@ from experiments.tang2016.segmentation.times import (
     variant_row,
 )
 
-__all__ = ["FULL", "QUICK", "Design", "intersection_over_union", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "Segmentation", "intersection_over_union"]
 
 #: Share of the training pictures that the penalty is chosen on.
 HELD_OUT = 0.25
@@ -74,83 +74,85 @@ QUICK = Design(
 )
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce mle-struct-segmentation``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+#: Kinds of tasks: the error of a penalty on held-out pictures, the course of a training with a
+#: penalty, a method or a variant of MLE-Struct with the penalty that was chosen.
+HELD_OUT_ERROR, COURSE, METHOD, VARIANT = "held-out", "course", "method", "variant"
+#: Methods whose courses are followed for every penalty, and for the chosen one alone.
+FOLLOWED = (SINGLE_LOOP, *DOUBLE_LOOPS)
+ALSO_FOLLOWED = "mle-struct-map"
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """Speed for every penalty, methods and variants for the chosen one."""
-    if settings.data is None:
-        raise InvalidInputError(
-            "--data must name the folder of the data sets for mle-struct-segmentation"
-        )
-    horses = read_horses(
-        settings.data, design.n_training, design.n_test, design.side, settings.seed
-    )
-    work = _Work(design, settings, horses)
-    work.compile()
-    held_out = {l2: work.held_out_error(l2) for l2 in design.penalties}
-    chosen = min(design.penalties, key=lambda l2: held_out[l2])
-    speed: list[dict[str, Any]] = []
-    trace: list[dict[str, Any]] = []
-    for l2 in design.penalties:
-        courses = work.courses(l2, (SINGLE_LOOP, *DOUBLE_LOOPS))
-        if l2 == chosen:
-            kept = courses
-            courses = courses | work.courses(l2, ("mle-struct-map",))
-            work.courses_of_chosen = courses
-        optimum = optimum_of(courses.values())
-        speed += [
-            speed_row(l2, held_out[l2], method, course, optimum, courses[SINGLE_LOOP])
-            for method, course in courses.items()
+class Segmentation(Plan[Design]):
+    """A task is one training."""
+
+    full, quick = FULL, QUICK
+
+    def tasks(self) -> Sequence[Task]:
+        """``("held-out", l2)``, ``("course", l2, method)``, ``("method" or "variant", name)``."""
+        penalties = self.design.penalties
+        return [
+            *((HELD_OUT_ERROR, l2) for l2 in penalties),
+            *((COURSE, l2, method) for l2 in penalties for method in FOLLOWED),
+            *((METHOD, method) for method in METHODS if method not in FOLLOWED),
+            *((VARIANT, name) for name in ("trw", "trw-loose", *VARIANTS)),
         ]
-        trace += trace_rows(l2, courses, optimum)
-    rows, labels = work.methods(chosen)
-    variants = work.variants(chosen)
-    work.step("done")
-    shown = shown_indices(_errors(horses.test_labels, labels[SINGLE_LOOP]))
-    sizes = Sizes(
-        n_training=design.n_training,
-        n_test=design.n_test,
-        side=design.side,
-        n_features=horses.training[0].shape[2],
-        n_weights=len(kept[SINGLE_LOOP].trained.weights[0]),
-        n_variants=design.n_variants,
-        horse_share=float(np.mean([np.mean(truth) for truth in horses.test_labels])),
-        chosen=chosen,
-    )
-    return Outcome(
-        rows=rows,
-        table=table(rows, speed),
-        report=report(rows, speed, trace, variants, sizes),
-        tables={"speed": speed, "trace": trace, "variants": variants},
-        figures={
-            "curves": curves(trace),
-            "pictures": shown_labels(horses, labels, shown),
-        },
-        headline=headline(rows, speed, chosen),
-    )
 
+    def run_task(self, task: Task, results: Results) -> Result:
+        """Train; weights of every iteration are valued off the clock."""
+        kind = str(task[0])
+        if kind == HELD_OUT_ERROR:
+            return Result(facts={"error": self._held_out_error(float(task[1]))})
+        if kind == COURSE:
+            return self._train(str(task[2]), float(task[1]), has_course=True)
+        chosen, name = self._chosen(results), str(task[1])
+        if kind == METHOD:
+            return self._train(name, chosen, has_course=name == ALSO_FOLLOWED)
+        return self._train_variant(name, chosen)
 
-class _Work:
-    """What a run does, step by step; reports progress."""
+    def outcome(self, results: Results) -> Outcome:
+        """Speed for every penalty, methods and variants for the chosen one."""
+        design, horses, chosen = self.design, self.horses, self._chosen(results)
+        speed: list[dict[str, Any]] = []
+        trace: list[dict[str, Any]] = []
+        for l2 in design.penalties:
+            courses = self._courses(results, l2)
+            optimum = optimum_of(courses.values())
+            error = results[HELD_OUT_ERROR, l2].facts["error"]
+            speed += [
+                speed_row(l2, error, method, course, optimum, courses[SINGLE_LOOP])
+                for method, course in courses.items()
+            ]
+            trace += trace_rows(l2, courses, optimum)
+        rows, labels = self._methods(results)
+        names = [str(task[1]) for task in self.tasks() if task[0] == VARIANT]
+        courses = {name: Course.of_facts(results[VARIANT, name].facts) for name in names}
+        optimum = optimum_of(courses.values())
+        variants = [variant_row(name, course, optimum) for name, course in courses.items()]
+        shown = shown_indices(_errors(horses.test_labels, labels[SINGLE_LOOP]))
+        sizes = Sizes(
+            n_training=design.n_training,
+            n_test=design.n_test,
+            side=design.side,
+            n_features=horses.training[0].shape[2],
+            n_weights=int(results[COURSE, chosen, SINGLE_LOOP].facts["n_weights"]),
+            n_variants=design.n_variants,
+            horse_share=float(np.mean([np.mean(truth) for truth in horses.test_labels])),
+            chosen=chosen,
+        )
+        return Outcome(
+            rows=rows,
+            table=table(rows, speed),
+            report=report(rows, speed, trace, variants, sizes),
+            tables={"speed": speed, "trace": trace, "variants": variants},
+            figures={
+                "curves": curves(trace),
+                "pictures": shown_labels(horses, labels, shown),
+            },
+            headline=headline(rows, speed, chosen),
+        )
 
-    def __init__(self, design: Design, settings: Settings, horses: Horses) -> None:
-        self.design, self.settings, self.horses = design, settings, horses
-        self.courses_of_chosen: dict[str, Course] = {}
-        n_penalties = len(design.penalties)
-        self._total = 1 + n_penalties * (2 + len(DOUBLE_LOOPS)) + 5 + len(VARIANTS) + 2
-        self._done = 0
-
-    def step(self, what: str) -> None:
-        """Say what comes next."""
-        self._done = self._total if what == "done" else min(self._done + 1, self._total - 1)
-        self.settings.progress(self._done, self._total, what)
-
-    def compile(self) -> None:
+    def warm_up(self) -> None:
         """Run everything on two pictures, so that no clock sees a compiler."""
-        self.step("compiling")
         pictures, labels = self.horses.training[:2], self.horses.training_labels[:2]
         limits = replace(self.design.limits, max_iter=2, n_passes=6, n_map_passes=2, n_epochs=1)
         for method in METHODS:
@@ -158,92 +160,117 @@ class _Work:
         for objective in VARIANTS.values():
             train(objective, pictures, labels, 100.0, limits, 0)
 
-    def held_out_error(self, l2: float) -> float:
+    @cached_property
+    def horses(self) -> Horses:
+        """Training and test pictures."""
+        design = self.design
+        return read_horses(
+            self.settings.data_folder,
+            design.n_training,
+            design.n_test,
+            design.side,
+            self.settings.seed,
+        )
+
+    @cached_property
+    def surrogate(self) -> Surrogate:
+        """The objective of all training pictures."""
+        return Surrogate(self.horses.training, self.horses.training_labels)
+
+    # -- tasks ----------------------------------------------------------------------------
+
+    def _held_out_error(self, l2: float) -> float:
         """Share of wrong pixels of held-out training pictures, learned from the others."""
-        self.step(f"held-out pictures, l2 = {l2:g}")
         pictures, labels = self.horses.training, self.horses.training_labels
         n_seen = len(pictures) - int(HELD_OUT * len(pictures))
-        limits = replace(self.design.limits, value_tol=CHOICE_VALUE_TOL)
         trained = train(
             objective_of("trw-loose"),
             pictures[:n_seen],
             labels[:n_seen],
             l2 * n_seen / len(pictures),
-            limits,
+            replace(self.design.limits, value_tol=CHOICE_VALUE_TOL),
             0,
         )
         return float(np.mean(_errors(labels[n_seen:], trained.predict(pictures[n_seen:]))))
 
-    def courses(self, l2: float, methods: tuple[str, ...]) -> dict[str, Course]:
-        """Train, and value the weights of every iteration off the clock."""
-        pictures, labels = self.horses.training, self.horses.training_labels
-        surrogate = Surrogate(pictures, labels)
-        found = {}
-        for method in methods:
-            self.step(f"{method}, l2 = {l2:g}")
-            trained = self._train(method, l2)
-            found[method] = course_of(trained, surrogate, l2, is_value=method == "trw")
+    def _train(self, method: str, l2: float, *, has_course: bool) -> Result:
+        """One method on all training pictures, with its labels of the test pictures."""
+        trained = train(
+            objective_of(method), self.horses.training, self.horses.training_labels, l2,
+            self.design.limits, self.settings.seed,
+        )  # fmt: skip
+        facts: dict[str, Any] = {
+            "n_weights": len(trained.weights[-1]),
+            "value": self.surrogate.value(trained.weights[-1], l2),
+            "converged": bool(trained.crf.converged_),
+            "iterations": len(trained.crf.trace_),
+            "last_second": trained.seconds[-1],
+            "last_gap": trained.gaps[-1],
+        }
+        if has_course:
+            facts |= course_of(trained, self.surrogate, l2, is_value=method == "trw").facts()
+        labels = np.stack(trained.predict(self.horses.test)).astype(np.uint8)
+        return Result(facts=facts, arrays={"labels": labels})
+
+    def _train_variant(self, name: str, l2: float) -> Result:
+        """A variant of MLE-Struct, or a double loop beside it, on fewer pictures."""
+        n = self.design.n_variants
+        pictures, labels = self.horses.training[:n], self.horses.training_labels[:n]
+        scaled = l2 * n / self.design.n_training
+        objective = VARIANTS[name] if name in VARIANTS else objective_of(name)
+        limits, seed = self.design.limits, self.settings.seed
+        trained = train(objective, pictures, labels, scaled, limits, seed)
+        surrogate = self.kept("few", n, lambda: Surrogate(pictures, labels))
+        return Result(facts=course_of(trained, surrogate, scaled, is_value=name == "trw").facts())
+
+    # -- results --------------------------------------------------------------------------
+
+    def _chosen(self, results: Results) -> float:
+        """The penalty of smallest error on held-out pictures."""
+        return min(
+            self.design.penalties, key=lambda l2: float(results[HELD_OUT_ERROR, l2].facts["error"])
+        )
+
+    def _courses(self, results: Results, l2: float) -> dict[str, Course]:
+        found = {name: Course.of_facts(results[COURSE, l2, name].facts) for name in FOLLOWED}
+        if l2 == self._chosen(results):
+            found[ALSO_FOLLOWED] = Course.of_facts(results[METHOD, ALSO_FOLLOWED].facts)
         return found
 
-    def methods(self, l2: float) -> tuple[list[dict[str, Any]], dict[str, list[LabelArray]]]:
+    def _methods(
+        self, results: Results
+    ) -> tuple[list[dict[str, Any]], dict[str, list[LabelArray]]]:
         """Rows of the results, and labels of the test pictures."""
-        horses, rows, labels = self.horses, [], {}
-        optimum = optimum_of(self.courses_of_chosen.values())
-        surrogate = Surrogate(horses.training, horses.training_labels)
+        truth, l2 = self.horses.test_labels, self._chosen(results)
+        courses = self._courses(results, l2)
+        optimum = optimum_of(courses.values())
+        rows, labels = [], {}
         for method in METHODS:
-            course = self.courses_of_chosen.get(method)
-            if course is None:
-                self.step(method)
-                trained = self._train(method, l2)
-            else:
-                trained = course.trained
-            labels[method] = trained.predict(horses.test)
-            errors = _errors(horses.test_labels, labels[method])
-            value = surrogate.value(trained.weights[-1], l2)
-            gap = trained.gaps[-1]
+            is_followed = method in FOLLOWED
+            found = results[(COURSE, l2, method) if is_followed else (METHOD, method)]
+            labels[method] = list(found.arrays["labels"].astype(np.int32))
+            errors = _errors(truth, labels[method])
+            course, facts = courses.get(method), found.facts
             rows.append(
                 {
                     "method": method,
                     "objective": method,
                     "test_error": float(np.mean(errors)),
-                    "seconds": trained.seconds[-1],
-                    "converged": bool(trained.crf.converged_),
+                    "seconds": facts["last_second"],
+                    "converged": facts["converged"],
                     "test_error_se": float(np.std(errors, ddof=1) / np.sqrt(len(errors))),
-                    "iou": intersection_over_union(horses.test_labels, labels[method]),
+                    "iou": intersection_over_union(truth, labels[method]),
                     "l2": l2,
-                    "iterations": len(trained.crf.trace_),
-                    "value": value,
-                    "suboptimality": value / optimum - 1.0,
-                    "gap": None if gap is None else gap / optimum,
+                    "iterations": facts["iterations"],
+                    "value": facts["value"],
+                    "suboptimality": facts["value"] / optimum - 1.0,
+                    "gap": None if facts["last_gap"] is None else facts["last_gap"] / optimum,
                     "seconds_to_1_percent": (
                         None if course is None else course.seconds_to(optimum, 0.01)
                     ),
                 }
             )
         return rows, labels
-
-    def variants(self, l2: float) -> list[dict[str, Any]]:
-        """What each variant of MLE-Struct does on fewer pictures, beside the double loops."""
-        n = self.design.n_variants
-        pictures, labels = self.horses.training[:n], self.horses.training_labels[:n]
-        scaled = l2 * n / self.design.n_training
-        surrogate = Surrogate(pictures, labels)
-        courses = {}
-        for name in ("trw", "trw-loose", *VARIANTS):
-            self.step(name)
-            objective = VARIANTS[name] if name in VARIANTS else objective_of(name)
-            trained = train(
-                objective, pictures, labels, scaled, self.design.limits, self.settings.seed
-            )
-            courses[name] = course_of(trained, surrogate, scaled, is_value=name == "trw")
-        optimum = optimum_of(courses.values())
-        return [variant_row(name, course, optimum) for name, course in courses.items()]
-
-    def _train(self, method: str, l2: float) -> Trained:
-        return train(
-            objective_of(method), self.horses.training, self.horses.training_labels, l2,
-            self.design.limits, self.settings.seed,
-        )  # fmt: skip
 
 
 def _errors(truth: list[LabelArray], found: list[LabelArray]) -> list[float]:

@@ -20,14 +20,20 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Course:
-    """``P(w)`` after every iteration of a training."""
+    """Processor time, ``P(w)`` and certified gap (if there is one) after every iteration."""
 
-    trained: Trained
+    seconds: list[float]
     values: FloatArray
+    gaps: list[float | None]
 
-    @property
-    def seconds(self) -> list[float]:
-        return self.trained.seconds
+    def facts(self) -> dict[str, Any]:
+        """The same in lists, which can be stored."""
+        return {"seconds": self.seconds, "values": self.values.tolist(), "gaps": self.gaps}
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> Course:
+        """The course that was stored."""
+        return cls(list(facts["seconds"]), np.array(facts["values"]), list(facts["gaps"]))
 
     def iterations_to(self, optimum: float, share: float) -> int | None:
         """Iterations after which the objective stays within a share of the optimum."""
@@ -44,10 +50,10 @@ class Course:
 def course_of(trained: Trained, surrogate: Surrogate, l2: float, *, is_value: bool) -> Course:
     """Value all weights; ``is_value`` says that the training's own objective is ``P``."""
     if is_value:
-        values = [row["objective"] for row in trained.crf.trace_]
+        values = [float(row["objective"]) for row in trained.crf.trace_]
     else:
         values = [surrogate.value(weights, l2) for weights in trained.weights]
-    return Course(trained, np.array(values))
+    return Course(trained.seconds, np.array(values), trained.gaps)
 
 
 def optimum_of(courses: Iterable[Course]) -> float:
@@ -90,14 +96,14 @@ def trace_rows(l2: float, courses: Mapping[str, Course], optimum: float) -> list
         }
         for method, course in courses.items()
         for number, (seconds, value, gap) in enumerate(
-            zip(course.seconds, course.values, course.trained.gaps, strict=True)
+            zip(course.seconds, course.values, course.gaps, strict=True)
         )
     ]
 
 
 def variant_row(name: str, course: Course, optimum: float) -> dict[str, Any]:
     """How far a variant came, and when."""
-    gap = course.trained.gaps[-1]
+    gap = course.gaps[-1]
     return {
         "variant": name,
         "iterations": len(course.values),

@@ -8,20 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit import LBFGS, Likelihood, MLEStruct, matching_partition
 from fieldfit.core.matching_polytope import MatchingPolytope
 from fieldfit.estimators._matching_problems import (
     ExactMatchings,
     MatchingExample,
     MatchingProblem,
 )
-from fieldfit.inference.matching_partition import matching_partition
 from fieldfit.kernels.matching_sums import sum_permutations
 from fieldfit.learner._base import Penalty
 from fieldfit.learner.frank_wolfe import DualFrankWolfe
-from fieldfit.learner.lbfgs import LBFGS
 from fieldfit.learner.problem import one_blas_thread
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.mle_struct import MLEStruct
 
 __all__ = ["ESTIMATORS", "Estimate", "estimate", "sample_matchings", "signal_weights"]
 
@@ -104,7 +101,7 @@ def estimate(name: str, partners: NDArray[np.int64], l2: float, tol: float) -> E
         problem = MatchingProblem(objective, [example], rho, 1)
         with one_blas_thread():
             fit = DualFrankWolfe(objective).minimize(problem, start, penalty=penalty)
-            if not fit.converged:  # Bethe's maximum may be at a vertex, where messages run away
+            if not fit.converged:  # Bethe's maximum may be at a vertex, where messages diverge
                 objective = MLEStruct(tol=tol)
                 problem = MatchingProblem(objective, [example], rho, 1)
                 again = DualFrankWolfe(objective, max_iter=MAX_PASSES).minimize(
@@ -128,4 +125,4 @@ def estimate(name: str, partners: NDArray[np.int64], l2: float, tol: float) -> E
 def _log_likelihood(weights: FloatArray, counts: FloatArray, n_samples: int, l2: float) -> float:
     """The true one, regularised, per sample."""
     score = float((weights * counts).sum()) - 0.5 * l2 * float((weights**2).sum())
-    return score / n_samples - matching_partition(weights).log_partition
+    return score / n_samples - float(matching_partition(weights).log_partition)

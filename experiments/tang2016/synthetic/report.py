@@ -1,13 +1,14 @@
-"""Report and figures of `mle_struct_synthetic`."""
+"""Report and figures of ``mle-struct-synthetic``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from experiments.base import Row, markdown_table, text_table
+from experiments.base import Figure, Row
+from experiments.tables import markdown_table, text_table
 
 __all__ = [
     "bracket_curves", "headline", "likelihood_curves", "n_violations", "report", "table",
@@ -114,17 +115,17 @@ def n_violations(rows: Sequence[Row]) -> int:
     return count
 
 
-def likelihood_curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+def likelihood_curves(rows: Sequence[Row]) -> Figure:
     """True likelihood of the estimates against the number of samples, for the largest graphs."""
     return _curves(rows, "log_likelihood", "true log-likelihood per sample, regularised")
 
 
-def bracket_curves(rows: Sequence[Row]) -> Callable[[Any], None]:
+def bracket_curves(rows: Sequence[Row]) -> Figure:
     """The largest values of the three objectives, likewise."""
     return _curves(rows, "surrogate", "largest value of the objective, per sample")
 
 
-def _curves(rows: Sequence[Row], key: str, label: str) -> Callable[[Any], None]:
+def _curves(rows: Sequence[Row], key: str, label: str) -> Figure:
     n = max(row["n"] for row in rows)
 
     def draw(figure: Any) -> None:

@@ -8,12 +8,20 @@ and by the largest values of their own objectives, which bracket it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
+from experiments.tang2016.synthetic.methods import (
+    ESTIMATORS,
+    estimate,
+    sample_matchings,
+    signal_weights,
+)
 from experiments.tang2016.synthetic.report import (
     bracket_curves,
     headline,
@@ -21,14 +29,10 @@ from experiments.tang2016.synthetic.report import (
     report,
     table,
 )
-from experiments.tang2016.synthetic.methods import (
-    ESTIMATORS,
-    estimate,
-    sample_matchings,
-    signal_weights,
-)
 
-__all__ = ["FULL", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "QUICK", "Design", "RandomMatchings"]
+
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,39 +57,57 @@ FULL = Design()
 QUICK = Design(sizes=(5, 8), n_samples=(10, 100, 1000), n_repeats=3)
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce mle-struct-synthetic``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+class RandomMatchings(Plan[Design]):
+    """A task is one number of samples of one distribution, with all estimators."""
+
+    full, quick = FULL, QUICK
+
+    def tasks(self) -> Sequence[Task]:
+        """Signals, sizes, repeats and numbers of samples."""
+        design = self.design
+        return [
+            (signal, n, repeat, count)
+            for signal in ("low", "high")
+            for n in design.sizes
+            for repeat in range(design.n_repeats)
+            for count in design.n_samples
+        ]
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """All estimators, on the first samples of a repeat."""
+        signal, n, repeat, count = str(task[0]), int(task[1]), int(task[2]), int(task[3])
+        partners = self.kept("partners", task[:3], lambda: self._draw(signal, n, repeat))
+        return Result(_rows(self.design, signal, repeat, partners[:count]))
+
+    def outcome(self, results: Results) -> Outcome:
+        """Likelihoods and their brackets."""
+        rows = results.rows()
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, self.design),
+            figures={"likelihood": likelihood_curves(rows), "brackets": bracket_curves(rows)},
+            headline=headline(rows),
+        )
+
+    def warm_up(self) -> None:
+        """All estimators once."""
+        partners = self._draw("low", 3, 0)[:10]
+        _rows(self.design, "low", 0, partners)
+
+    def describe(self, task: Task) -> str:
+        """Signal and sizes."""
+        return f"{task[0]} signal, n = {task[1]}, {task[3]} samples"
+
+    def _draw(self, signal: str, n: int, repeat: int) -> IntArray:
+        design = self.design
+        strength = design.low if signal == "low" else design.high
+        rng = np.random.default_rng([self.settings.seed, n, repeat, int(1000 * strength)])
+        weights = signal_weights(n, strength, design.noise, rng)
+        return sample_matchings(weights, max(design.n_samples), rng)
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All estimators on the same samples."""
-    rows: list[dict[str, Any]] = []
-    total = 2 * len(design.sizes) * design.n_repeats
-    done = 0
-    for name, signal in (("low", design.low), ("high", design.high)):
-        for n in design.sizes:
-            for repeat in range(design.n_repeats):
-                settings.progress(done, total, f"{name} signal, n = {n}")
-                rng = np.random.default_rng([settings.seed, n, repeat, int(1000 * signal)])
-                weights = signal_weights(n, signal, design.noise, rng)
-                partners = sample_matchings(weights, max(design.n_samples), rng)
-                for count in design.n_samples:
-                    rows += _rows(design, name, repeat, partners[:count])
-                done += 1
-    settings.progress(total, total, "done")
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, design),
-        figures={"likelihood": likelihood_curves(rows), "brackets": bracket_curves(rows)},
-        headline=headline(rows),
-    )
-
-
-def _rows(
-    design: Design, signal: str, repeat: int, partners: np.ndarray[Any, np.dtype[np.int64]]
-) -> list[dict[str, Any]]:
+def _rows(design: Design, signal: str, repeat: int, partners: IntArray) -> list[dict[str, Any]]:
     found = []
     for method in ESTIMATORS:
         learned = estimate(method, partners, design.l2, design.tol)

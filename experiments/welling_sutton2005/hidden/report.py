@@ -1,16 +1,16 @@
-"""The report of `contrastive_hidden`."""
+"""The report of ``contrastive-hidden``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.base import Row, markdown_table, text_table
-from experiments.tables import OUR_COLOUR, PAPER_COLOUR
+from experiments.base import Figure, Row
+from experiments.tables import OUR_COLOUR, PAPER_COLOUR, markdown_table, text_table
 
 __all__ = ["INDEPENDENT", "Machine", "filters", "headline", "likelihood_bars", "report", "table"]
 
@@ -79,7 +79,7 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
     return {method: _mean(rows, method, "log_likelihood") for method in _methods(rows)}
 
 
-def likelihood_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
+def likelihood_bars(rows: Sequence[Row]) -> Figure:
     """Test log-likelihood of every method."""
 
     def draw(figure: Any) -> None:
@@ -100,9 +100,7 @@ def likelihood_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def filters(
-    weights: Mapping[str, NDArray[np.float64]], used: NDArray[np.bool_]
-) -> Callable[[Any], None]:
+def filters(weights: Mapping[str, NDArray[np.float64]], used: NDArray[np.bool_]) -> Figure:
     """Couplings of the hidden units of each method, as pictures; pixels not ``used`` are white."""
 
     def draw(figure: Any) -> None:

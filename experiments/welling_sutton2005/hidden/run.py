@@ -11,23 +11,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.learner._base import Learner
-from fieldfit.learner.auto import PERSISTENT_STEP
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.stochastic import Adam
-from fieldfit.objective._base import Objective
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
-from fieldfit.objective.likelihood import Likelihood
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.welling_sutton2005.hidden.report import (
     INDEPENDENT,
     Machine,
@@ -37,8 +29,19 @@ from experiments.welling_sutton2005.hidden.report import (
     report,
     table,
 )
+from fieldfit import (
+    LBFGS,
+    Adam,
+    ContrastiveDivergence,
+    ContrastiveFreeEnergy,
+    ConvergenceWarning,
+    IsingModel,
+    Likelihood,
+    Objective,
+)
+from fieldfit.learner._base import Learner
 
-__all__ = ["FULL", "METHODS", "QUICK", "Design", "run", "run_design"]
+__all__ = ["FULL", "METHODS", "QUICK", "Design", "HiddenUnits"]
 
 FloatArray = NDArray[np.float64]
 
@@ -80,80 +83,90 @@ class Design:
 
 #: How many times as many iterations the exact gradient has: it is the reference.
 EXACT_SHARE = 5
-#: Of Adam, for chains that start at the data.
-STEP = 0.05
+#: Steps of Adam, for chains that start at the data, and for chains that are kept: these must not
+#: fall behind the weights.
+STEP, PERSISTENT_STEP = 0.05, 0.02
 FULL = Design()
 QUICK = Design(
     n_training=300, n_test=200, n_pixels=4, n_hidden=4, n_repeats=1, max_iter=60, n_epochs=200
 )
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce contrastive-hidden``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+class HiddenUnits(Plan[Design]):
+    """A task is one method on one random split; all methods begin at the same random weights."""
 
+    full, quick = FULL, QUICK
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All methods from the same random starts."""
-    pixels, used = binary_digits(design.n_pixels)
-    n_visible = pixels.shape[1]
-    edges = layer_edges(n_visible, design.n_hidden)
-    rows: list[dict[str, Any]] = []
-    weights: dict[str, FloatArray] = {}
-    total = design.n_repeats * len(design.methods)
-    for repeat in range(design.n_repeats):
-        order = np.random.default_rng([settings.seed, repeat]).permutation(len(pixels))
+    def tasks(self) -> Sequence[Task]:
+        """Splits and methods."""
+        repeats = range(self.design.n_repeats)
+        return [
+            (repeat, name) for repeat in repeats for name in (INDEPENDENT, *self.design.methods)
+        ]
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """The row of a method; couplings of the first split are kept for the figure."""
+        repeat, method, design = int(task[0]), str(task[1]), self.design
+        pixels, _ = self.pixels
+        order = np.random.default_rng([self.settings.seed, repeat]).permutation(len(pixels))
         training = pixels[order[: design.n_training]]
         test = pixels[order[design.n_training : design.n_training + design.n_test]]
-        rows.append(_independent(training, test, repeat))
-        for method in design.methods:
-            settings.progress(
-                repeat * len(design.methods) + design.methods.index(method), total,
-                f"repeat {repeat + 1}, {method}",
-            )  # fmt: skip
-            model = IsingModel(
-                METHODS[method],
-                l2=design.l2,
-                learner=_learner(method, design, repeat),
-                random_state=settings.seed + repeat,
-                n_jobs=settings.n_jobs,
-            )
-            begin = time.perf_counter()
-            with warnings.catch_warnings():
-                # whether it converged is a column of the results
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.fit(with_hidden(training, design.n_hidden), edges=edges)
-            seconds = time.perf_counter() - begin
-            rows.append(
-                {
-                    "method": method,
-                    "repeat": repeat,
-                    "seconds": seconds,
-                    "converged": bool(model.converged_),
-                    "n_iter": int(model.n_iter_),
-                    "log_likelihood": _mean_log_likelihood(model, test, design.n_hidden),
-                    "training_log_likelihood": _mean_log_likelihood(
-                        model, training, design.n_hidden
-                    ),
-                }
-            )
-            weights.setdefault(
-                method, model.weight_blocks_["couplings"].reshape(n_visible, design.n_hidden)
-            )
-    settings.progress(total, total, "done")
-    machine = Machine(
-        n_visible, design.n_hidden, design.n_training, design.n_test, design.n_repeats, design.l2
-    )
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, machine),
-        figures={
-            "likelihood": likelihood_bars(rows),
-            "filters": filters(weights, used.reshape(design.n_pixels, -1)),
-        },
-        headline=headline(rows),
-    )
+        if method == INDEPENDENT:
+            return Result([_independent(training, test, repeat)])
+        n_visible, n_hidden = pixels.shape[1], design.n_hidden
+        model = IsingModel(
+            METHODS[method],
+            l2=design.l2,
+            learner=_learner(method, design, repeat),
+            random_state=self.settings.seed + repeat,
+            n_jobs=self.settings.n_jobs,
+        )
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            # whether it converged is a column of the results
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(with_hidden(training, n_hidden), edges=layer_edges(n_visible, n_hidden))
+        seconds = time.perf_counter() - begin
+        row = {
+            "method": method,
+            "repeat": repeat,
+            "seconds": seconds,
+            "converged": bool(model.converged_),
+            "n_iter": int(model.n_iter_),
+            "log_likelihood": _mean_log_likelihood(model, test, n_hidden),
+            "training_log_likelihood": _mean_log_likelihood(model, training, n_hidden),
+        }
+        couplings = model.weight_blocks_["couplings"].reshape(n_visible, n_hidden)
+        return Result([row], arrays={} if repeat else {"couplings": couplings})
+
+    def outcome(self, results: Results) -> Outcome:
+        """Likelihoods, and couplings as pictures."""
+        rows, design = results.rows(), self.design
+        pixels, used = self.pixels
+        machine = Machine(
+            pixels.shape[1],
+            design.n_hidden,
+            design.n_training,
+            design.n_test,
+            design.n_repeats,
+            design.l2,
+        )
+        couplings = {name: results[0, name].arrays["couplings"] for name in design.methods}
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, machine),
+            figures={
+                "likelihood": likelihood_bars(rows),
+                "filters": filters(couplings, used.reshape(design.n_pixels, -1)),
+            },
+            headline=headline(rows),
+        )
+
+    @cached_property
+    def pixels(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """All digits, and which pixels are used."""
+        return binary_digits(self.design.n_pixels)
 
 
 def binary_digits(n_pixels: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

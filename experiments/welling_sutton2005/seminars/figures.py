@@ -1,13 +1,13 @@
-"""Figures of `contrastive_seminars`: F1 beside the paper's, and training time against F1."""
+"""Figures of ``contrastive-seminars``: F1 beside the paper's, and training time against F1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments.base import Row
+from experiments.base import Figure, Row
 from experiments.tables import OUR_COLOUR, PAPER_COLOUR
 from experiments.welling_sutton2005.seminars.report import PAPER
 
@@ -17,7 +17,7 @@ __all__ = ["f1_bars", "time_points"]
 MARKERS = {"bethe": "o", "mf": "s", "bp": "D"}
 
 
-def f1_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
+def f1_bars(rows: Sequence[Row]) -> Figure:
     """Our means (lines: standard deviation over folds) beside the paper's, one panel a model."""
 
     def draw(figure: Any) -> None:
@@ -50,7 +50,7 @@ def f1_bars(rows: Sequence[Row]) -> Callable[[Any], None]:
     return draw
 
 
-def time_points(rows: Sequence[Row]) -> Callable[[Any], None]:
+def time_points(rows: Sequence[Row]) -> Figure:
     """Mean training time (logarithmic) against mean F1, one panel a model."""
 
     def draw(figure: Any) -> None:

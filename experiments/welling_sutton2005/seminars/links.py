@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldfit.objective._base import Objective
-from experiments.welling_sutton2005.seminars.methods import predict_speakers, token_scores, train
 from experiments.seminar_mails import Example, in_matrices, split_mails
+from experiments.welling_sutton2005.seminars.methods import predict_speakers, token_scores, train
+from fieldfit import Objective
 
 __all__ = ["CHOOSER", "choose_links"]
 

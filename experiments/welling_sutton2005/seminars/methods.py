@@ -20,17 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
-from fieldfit.core.result import InferenceResult
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.inference.mean_field import MeanField
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Evaluation, Inference, LabelArray, Objective
-from fieldfit.objective.auto import LEARNING_TOL
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit import (
+    Batch,
+    ContrastiveFreeEnergy,
+    ConvergenceWarning,
+    Evaluation,
+    FactorGraph,
+    InferenceResult,
+    Likelihood,
+    MeanField,
+    Objective,
+    Potentials,
+    SumProduct,
+)
+from fieldfit.objective._base import Inference, LabelArray
 
 __all__ = [
     "METHODS",
@@ -57,6 +60,8 @@ CONTRASTIVE: Mapping[str, tuple[int, str]] = {
 }
 METHODS = (*CONTRASTIVE, "ML-mf", "ML-bp")
 
+#: Of messages and beliefs in learning: the library's default.
+LEARNING_TOL = 1e-6
 #: Propagation on spanning trees, as in the paper.
 BELIEF_PROPAGATION = SumProduct(schedule="tree", tol=LEARNING_TOL)
 #: Damped parallel updates; the paper's factor of 0.1 is the share of the new belief.  After 200 the

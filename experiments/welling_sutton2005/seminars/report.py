@@ -1,4 +1,4 @@
-"""The report of `contrastive_seminars`: the paper's table 1 beside ours, costs, significance."""
+"""The report of ``contrastive-seminars``: the paper's table 1 beside ours, costs, significance."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.base import Row, markdown_table
-from experiments.tables import Column, fold_cell, means, paper_table, terminal_table
+from experiments.base import Row
+from experiments.tables import Column, fold_cell, markdown_table, means, paper_table, terminal_table
 from experiments.welling_sutton2005.seminars.links import CHOOSER
 
 __all__ = ["PAPER", "Corpus", "headline", "report", "table"]

@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from fieldfit.errors import InvalidInputError
-from fieldfit.estimators.skip_chain import SkipChainCRF
-from fieldfit.features.text import repeated_capitalised
-from experiments.seminars_reader import SeminarMail, read_seminars
-from fieldfit.objective._base import Objective
-from experiments.base import Outcome, Settings
+from experiments.base import Outcome, Plan, Result, Results, Task
+from experiments.mcnemar import mcnemar
 from experiments.seminar_features import mail_features
+from experiments.seminar_mails import (
+    Example,
+    Folds,
+    Split,
+    describe_folds,
+    in_matrices,
+    split_mails,
+)
+from experiments.seminars_reader import SeminarMail
 from experiments.welling_sutton2005.seminars.figures import f1_bars, time_points
 from experiments.welling_sutton2005.seminars.links import choose_links
 from experiments.welling_sutton2005.seminars.methods import (
@@ -32,10 +38,10 @@ from experiments.welling_sutton2005.seminars.methods import (
     train,
 )
 from experiments.welling_sutton2005.seminars.report import Corpus, headline, report, table
-from experiments.mcnemar import mcnemar
-from experiments.seminar_mails import FILE, Example, in_matrices, mail_folds, split_mails
+from fieldfit import Objective, SkipChainCRF
+from fieldfit.features.text import repeated_capitalised
 
-__all__ = ["FULL", "MODELS", "QUICK", "Design", "linked_mails", "run", "run_design"]
+__all__ = ["FULL", "MODELS", "QUICK", "Design", "Speakers", "linked_mails"]
 
 #: The two models, and whether their edges look at the input.
 MODELS = {"2-clique": False, "4-clique": True}
@@ -68,93 +74,152 @@ FULL = Design()
 QUICK = Design(n_mails=100, n_folds=4, n_runs=1, max_iter=30, tol=1e-3)
 
 
-def run(settings: Settings) -> Outcome:
-    """The experiment of ``fieldfit reproduce contrastive-seminars``."""
-    return run_design(QUICK if settings.quick else FULL, settings)
+#: The task of a fold that chooses which words are linked.
+LINKS = "links"
 
 
-def run_design(design: Design, settings: Settings) -> Outcome:
-    """All methods for both models on all folds."""
-    if settings.data is None:
-        raise InvalidInputError(
-            "--data must name the folder of the data sets for contrastive-seminars"
-        )
-    mails = read_seminars(settings.data / FILE)
-    folds = mail_folds(len(mails), design, settings.seed)
-    mails = [mails[index] for index in np.concatenate(folds)]
-    examples = linked_mails(mails, design.max_links)
-    labels = [[int(label.endswith("-speaker")) for label in mail.labels] for mail in mails]
+class Speakers(Plan[Design]):
+    """A task is one method for one model on one fold; links are chosen for each fold first."""
 
-    rows: list[dict[str, Any]] = []
-    right: dict[tuple[str, str], list[Decisions]] = {}
-    n_weights: dict[str, list[int]] = {model: [] for model in MODELS}
-    links: list[dict[str, Any]] = []
-    n_links = 0
-    total = len(MODELS) * design.n_runs * len(design.methods)
-    ends = np.cumsum([len(fold) for fold in folds]).tolist()
-    for number in range(design.n_runs):
-        fold = slice(ends[number] - len(folds[number]), ends[number])
-        settings.progress(len(rows), total, f"fold {number + 1}, which words to link")
-        rule, tried = choose_links(
-            _maker(design, settings, MODELS["2-clique"]), examples, labels, fold, design.min_count
-        )
-        links += [{"fold": number, **row, "chosen": row["max_links"] == rule} for row in tried]
-        n_links = max(n_links, sum(len(pairs) for _, pairs in examples[rule]))
-        split = in_matrices(split_mails(examples[rule], labels, fold, design.min_count))
+    full, quick = FULL, QUICK
+
+    def tasks(self) -> Sequence[Task]:
+        """``(fold, "links")`` and ``(fold, model, method)``."""
+        found: list[Task] = []
+        for fold in range(self.design.n_runs):
+            found.append((fold, LINKS))
+            found += [(fold, model, method) for model in MODELS for method in self.design.methods]
+        return found
+
+    def run_task(self, task: Task, results: Results) -> Result:
+        """Train on all folds but one, and test on that."""
+        fold = int(task[0])
+        if task[1] == LINKS:
+            return self._choose_links(fold)
+        model, method = str(task[1]), str(task[2])
+        rule = int(results[fold, LINKS].facts["rule"])
+        split = self.kept("split", fold, lambda: self._split(fold, rule))
         true = np.concatenate(split.test_labels).astype(bool)
-        for model, edge_features in MODELS.items():
-            make = _maker(design, settings, edge_features)
+        found = train(
+            self._maker(model),
+            method,
+            split.training,
+            split.training_labels,
+            warm_start=self.design.warm_start,
+        )
+        guess = predict_speakers(found.estimator, split.test)
+        row = {
+            "model": model,
+            "fold": fold,
+            "method": method,
+            **token_scores(true, guess),
+            **found.columns(),
+            "status": str(found.estimator.status_),
+        }
+        facts = {"n_weights": len(found.estimator.weights_)}
+        return Result([row], facts=facts, arrays={"right": guess == true})
+
+    def outcome(self, results: Results) -> Outcome:
+        """The paper's table beside ours, costs, and McNemar's test of all pairs of methods."""
+        design, labels = self.design, self.labels
+        rows = results.rows()
+        rows.sort(key=lambda row: list(MODELS).index(row["model"]))  # stable: folds stay in order
+        folds = range(design.n_runs)
+        right: dict[tuple[str, str], list[Decisions]] = {}
+        n_weights: dict[str, list[int]] = {model: [] for model in MODELS}
+        for model in MODELS:
             for method in design.methods:
-                settings.progress(len(rows), total, f"fold {number + 1}, {model}, {method}")
-                if number == 0:  # compile: what it costs is not the method's
-                    short = _maker(_SHORT, settings, edge_features)
-                    train(short, method, split.training[:4], split.training_labels[:4])
-                found = train(
-                    make,
-                    method,
-                    split.training,
-                    split.training_labels,
-                    warm_start=design.warm_start,
-                )
-                guess = predict_speakers(found.estimator, split.test)
-                right.setdefault((model, method), []).append(guess == true)
-                n_weights[model].append(len(found.estimator.weights_))
-                rows.append(
-                    {
-                        "model": model,
-                        "fold": number,
-                        "method": method,
-                        **token_scores(true, guess),
-                        **found.columns(),
-                        "status": str(found.estimator.status_),
-                    }
-                )
-    settings.progress(total, total, "done")
-    rows.sort(key=lambda row: list(MODELS).index(row["model"]))  # stable: folds stay in order
+                for fold in folds:
+                    found = results[fold, model, method]
+                    right.setdefault((model, method), []).append(found.arrays["right"])
+                    n_weights[model].append(found.facts["n_weights"])
+        tests, links = _compare(right), results.table(LINKS)
+        corpus = Corpus(
+            n_mails=len(self.folds.mails),
+            n_tokens=sum(map(len, labels)),
+            n_speaker_tokens=sum(map(sum, labels)),
+            n_links=max(int(results[fold, LINKS].facts["n_links"]) for fold in folds),
+            # two digits: they differ between folds
+            n_weights={model: round(int(np.mean(found)), -4) for model, found in n_weights.items()},
+            folds=describe_folds(design),
+            min_count=design.min_count,
+        )
+        return Outcome(
+            rows=rows,
+            table=table(rows),
+            report=report(rows, tests, links, corpus),
+            tables={"mcnemar": tests, "links": links},
+            figures={"f1": f1_bars(rows), "time": time_points(rows)},
+            headline=headline(rows),
+        )
 
-    tests = _compare(right)
-    corpus = Corpus(
-        n_mails=len(mails),
-        n_tokens=sum(map(len, labels)),
-        n_speaker_tokens=sum(map(sum, labels)),
-        n_links=n_links,
-        # two digits: they differ between folds
-        n_weights={model: round(int(np.mean(found)), -4) for model, found in n_weights.items()},
-        folds=_describe_folds(design),
-        min_count=design.min_count,
-    )
-    return Outcome(
-        rows=rows,
-        table=table(rows),
-        report=report(rows, tests, links, corpus),
-        tables={"mcnemar": tests, "links": links},
-        figures={"f1": f1_bars(rows), "time": time_points(rows)},
-        headline=headline(rows),
-    )
+    def warm_up(self) -> None:
+        """One iteration of every method on a few mails."""
+        rule, few = self.design.max_links[0], slice(0, 4)
+        examples, labels = self.examples[rule][:8], self.labels[:8]
+        split = in_matrices(split_mails(examples, labels, few, 1))
+        for model in MODELS:
+            for method in self.design.methods:
+                make = self._maker(model, max_iter=1)
+                train(make, method, split.training, split.training_labels)
 
+    def describe(self, task: Task) -> str:
+        """Fold, model and method."""
+        what = "which words to link" if task[1] == LINKS else f"{task[1]}, {task[2]}"
+        return f"fold {int(task[0]) + 1}, {what}"
 
-#: One iteration is enough to compile everything.
-_SHORT = Design(max_iter=1)
+    @cached_property
+    def folds(self) -> Folds:
+        """Which mails are in which fold."""
+        return Folds.read(self.settings.data_folder, self.design, self.settings.seed)
+
+    @cached_property
+    def examples(self) -> dict[int, list[Example]]:
+        """Features of all mails, with the links of each rule."""
+        return linked_mails(self.folds.mails, self.design.max_links)
+
+    @cached_property
+    def labels(self) -> list[list[int]]:
+        """Whether tokens are in the name of a speaker."""
+        return [
+            [int(label.endswith("-speaker")) for label in mail.labels] for mail in self.folds.mails
+        ]
+
+    def _choose_links(self, fold: int) -> Result:
+        rule, tried = choose_links(
+            self._maker("2-clique"),
+            self.examples,
+            self.labels,
+            self.folds.of(fold),
+            self.design.min_count,
+        )
+        rows = [{"fold": fold, **row, "chosen": row["max_links"] == rule} for row in tried]
+        n_links = sum(len(pairs) for _, pairs in self.examples[rule])
+        return Result(tables={LINKS: rows}, facts={"rule": rule, "n_links": n_links})
+
+    def _split(self, fold: int, rule: int) -> Split:
+        examples, test = self.examples[rule], self.folds.of(fold)
+        return in_matrices(split_mails(examples, self.labels, test, self.design.min_count))
+
+    def _maker(
+        self, model: str, max_iter: int | None = None
+    ) -> Callable[[Objective], SkipChainCRF]:
+        """Builds the estimator for an objective."""
+
+        def make(objective: Objective) -> SkipChainCRF:
+            return SkipChainCRF(
+                objective,
+                edge_features=MODELS[model],
+                l2=0.1,
+                max_iter=self.design.max_iter if max_iter is None else max_iter,
+                tol=self.design.tol,
+                fit_intercept=False,  # features have a constant
+                all_possible_transitions=True,
+                n_jobs=self.settings.n_jobs,
+                random_state=self.settings.seed,
+            )
+
+        return make
 
 
 def linked_mails(mails: Sequence[SeminarMail], rules: Sequence[int]) -> dict[int, list[Example]]:
@@ -167,27 +232,6 @@ def linked_mails(mails: Sequence[SeminarMail], rules: Sequence[int]) -> dict[int
         ]
         for rule in rules
     }
-
-
-def _maker(
-    design: Design, settings: Settings, edge_features: bool
-) -> Callable[[Objective], SkipChainCRF]:
-    """Builds the estimator for an objective."""
-
-    def make(objective: Objective) -> SkipChainCRF:
-        return SkipChainCRF(
-            objective,
-            edge_features=edge_features,
-            l2=0.1,
-            max_iter=design.max_iter,
-            tol=design.tol,
-            fit_intercept=False,  # features have a constant
-            all_possible_transitions=True,
-            n_jobs=settings.n_jobs,
-            random_state=settings.seed,
-        )
-
-    return make
 
 
 def _compare(right: dict[tuple[str, str], list[Decisions]]) -> list[dict[str, Any]]:
@@ -208,10 +252,3 @@ def _compare(right: dict[tuple[str, str], list[Decisions]]) -> list[dict[str, An
                 }
             )
     return found
-
-
-def _describe_folds(design: Design) -> str:
-    share = f"{design.n_folds} random parts"
-    if design.n_runs == design.n_folds:
-        return f"They are split into {share}, each of which is the test set once."
-    return f"They are split into {share}, of which {design.n_runs} serves as test set."

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.core.entropy import Bethe, Convex
-from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective._base import Objective
-from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from experiments.domke2009.digits.data import DigitSplit
+from experiments.base import Plan
+from experiments.domke2009.digits_data import FILE, INK, Digits, DigitSplit, draw_split, read_digits
+from fieldfit import (
+    Bethe,
+    ConvergenceWarning,
+    Convex,
+    GridCRF,
+    ImplicitLoss,
+    Likelihood,
+    Objective,
+    ProceduralLoss,
+    PseudoLikelihood,
+    SumProduct,
+)
 
 __all__ = [
     "CONVEX",
@@ -27,6 +32,7 @@ __all__ = [
     "METHODS",
     "SIDE_METHODS",
     "WITH_ENTROPY",
+    "DigitPlan",
     "Limits",
     "Method",
     "belief_scores",
@@ -138,3 +144,39 @@ def belief_scores(beliefs: FloatArray, truth: NDArray[Any]) -> dict[str, float]:
         "ucl": float(-np.log(np.maximum(right, 1e-300)).mean()),
         "uquad": float(np.mean((beliefs**2).sum(axis=-1) - 2.0 * right)),
     }
+
+
+class DigitDesign(Protocol):
+    """Pictures of each digit, and limits of every fit."""
+
+    @property
+    def n_each(self) -> int: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+
+Design = TypeVar("Design", bound=DigitDesign)
+
+
+class DigitPlan(Plan[Design]):
+    """What the experiments on digits share."""
+
+    @cached_property
+    def digits(self) -> Digits:
+        """All pictures."""
+        return read_digits(self.settings.data_folder / FILE)
+
+    @property
+    def limits(self) -> Limits:
+        """Of every fit."""
+        return replace(self.design.limits, n_jobs=self.settings.n_jobs)
+
+    def split(self, repeat: int, noise: float, ink: int = INK) -> DigitSplit:
+        """One choice of pictures, at one level of noise."""
+        seed = (self.settings.seed, repeat)
+        return self.kept(
+            "split",
+            (repeat, noise, ink),
+            lambda: draw_split(self.digits, self.design.n_each, noise, seed, ink),
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import FileFormatError
+from fieldfit import FileFormatError
 
 __all__ = ["FILE", "INK", "DigitSplit", "Digits", "draw_split", "read_digits"]
 
