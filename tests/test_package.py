@@ -134,6 +134,15 @@ def test_nothing_below_the_command_imports_the_command():
             assert "cli" not in imported_layers(path.read_text()), path
 
 
+def test_nothing_in_the_package_imports_the_experiments():
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not any(name.split(".")[0] == "experiments" for name in names), path
+
+
 def test_the_import_check_can_fail():
     assert imported_layers("from fieldfit.cli.main import main") == {"cli"}
     assert imported_layers("def f():\n    import fieldfit.oracle.auto") == {"oracle"}

@@ -14,10 +14,11 @@ from sklearn.metrics import f1_score
 from experiments.__main__ import main
 from experiments.ganapathi2008.methods import METHODS
 from experiments.ganapathi2008.seminars import run as camel_seminars
-from experiments.ganapathi2008.seminars.run import FULL, QUICK, Design, Fields, mail_folds
+from experiments.ganapathi2008.seminars.run import FULL, QUICK, Design, Fields
 from experiments.ganapathi2008.seminars.scores import field_scores
 from experiments.seminar_features import clock_minutes, mail_features, word_kind
 from experiments.seminar_lines import mail_lines
+from experiments.seminar_mails import mail_folds
 from experiments.seminars_reader import FIELDS, parse_mail
 
 MAIL = parse_mail(

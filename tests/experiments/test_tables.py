@@ -1,9 +1,11 @@
-"""Tables and figures of the experiments of CAMEL."""
+"""Tables and figures of experiments with methods and folds."""
 
 from __future__ import annotations
 
 import pytest
 
+from experiments.ganapathi2008.methods import TITLES
+from experiments.ganapathi2008.report import training_columns
 from experiments.tables import (
     Column,
     bar_chart,
@@ -11,7 +13,6 @@ from experiments.tables import (
     means,
     paper_table,
     terminal_table,
-    training_columns,
 )
 
 ROWS = [
@@ -25,7 +26,7 @@ SECONDS = Column("seconds", "seconds", scale=1.0, digits=0)
 
 
 def test_paper_stands_beside_ours():
-    assert paper_table(ROWS, [SECONDS, ACCURACY]).splitlines() == [
+    assert paper_table(ROWS, [SECONDS, ACCURACY], TITLES).splitlines() == [
         "| method | seconds | accuracy, paper | accuracy |",
         "| --- | --- | --- | --- |",
         "| CAMEL(0) | 12 (3) | 82.9 (.9) | 82.0 (2.8) |",
@@ -34,7 +35,7 @@ def test_paper_stands_beside_ours():
 
 
 def test_terminal_shows_ours_alone():
-    assert terminal_table(ROWS, [ACCURACY, SECONDS]).splitlines() == [
+    assert terminal_table(ROWS, [ACCURACY, SECONDS], TITLES).splitlines() == [
         "method      accuracy  seconds",
         "CAMEL(0)  82.0 (2.8)   12 (3)",
         "LBP             50.0    8 (1)",
@@ -62,7 +63,7 @@ def test_training_columns_carry_what_the_paper_prints():
 def test_bars(printed):
     figure = pytest.importorskip("matplotlib.figure").Figure()
     column = Column("accuracy", "accuracy, %", paper={"camel0": printed})
-    bar_chart(ROWS, column, "a title")(figure)
+    bar_chart(ROWS, column, "a title", TITLES)(figure)
     (axes,) = figure.axes
     widths = [round(bar.get_width(), 6) for bar in axes.patches]
     # a cell of the paper that is not one number has no bar
