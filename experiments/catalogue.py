@@ -64,14 +64,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             "camel-seminars",
-            "extract times, places and speakers from mails by CAMEL and its rivals",
+            "extract times, places and speakers from mails by CAMEL and four other methods",
             f"{GANAPATHI}, table 2",
             "experiments.ganapathi2008.seminars.run:Fields",
             needs_data=True,
         ),
         Experiment(
             "camel-segmentation",
-            "label the superpixels of Corel photographs by CAMEL and its rivals",
+            "label the superpixels of Corel photographs by CAMEL and four other methods",
             f"{GANAPATHI}, table 3",
             "experiments.ganapathi2008.segmentation.run:Superpixels",
             needs_data=True,

@@ -93,8 +93,9 @@ def _finish(plan: Plan[Any], tasks: Sequence[Task], log: RunLog) -> None:
     missing = [task for task in tasks if task not in log]
     progress = plan.settings.progress
     if missing:
-        progress(len(log), len(tasks), "compiling")
-        plan.warm_up()
+        if type(plan).warm_up is not Plan.warm_up:
+            progress(len(log), len(tasks), "compiling")
+            plan.warm_up()
         progress(len(log), len(tasks), plan.describe(missing[0]))
     # time since the last task was stored: tasks that run at the same time share it
     wall, busy = time.perf_counter(), time.process_time()

@@ -3,7 +3,7 @@
 Announcements are laid out for the eye.  A block of headers (``Who:``, ``Time:``, ``Place:``) comes
 first and ends with ``Abstract:``; further down names and places have lines of their own, centred or
 behind words like ``SPEAKER:``.  All of this is read from the text alone, without the tags of
-sentences and paragraphs, so that it works on mails that nobody has tagged.
+sentences and paragraphs, so that it works on untagged mails.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.seminars_reader import SeminarMail, read_seminars
-from fieldfit.estimators._chain_features import TokenFeatures, Vocabulary, read_items
 from fieldfit.features.text import Features, drop_rare
 
 __all__ = [
@@ -107,30 +105,38 @@ def split_mails(
 
 
 def in_matrices(split: Split) -> Split:
-    """The same with sparse matrices, which an estimator reads faster than dictionaries."""
-    vocabulary = Vocabulary()
-    training = read_items(without_links(split.training), vocabulary, grow=True)
-    test = read_items(without_links(split.test), vocabulary)
+    """The same with sparse matrices, which an estimator reads faster than dictionaries.
+
+    Columns are the features of the training mails; those of test mails that are none are dropped.
+    """
+    columns: dict[str, int] = {}
+    for tokens, _ in split.training:
+        for token in tokens:
+            for name in _names(token):
+                columns.setdefault(name, len(columns))
     return replace(
         split,
-        training=_matrices(training, [links for _, links in split.training]),
-        test=_matrices(test, [links for _, links in split.test]),
+        training=[(_matrix(tokens, columns), links) for tokens, links in split.training],
+        test=[(_matrix(tokens, columns), links) for tokens, links in split.test],
     )
 
 
-def _matrices(features: TokenFeatures, links: Sequence[Links]) -> list[tuple[Any, Links]]:
+def _matrix(tokens: Sequence[Features], columns: Mapping[str, int]) -> Any:
     from scipy.sparse import csr_matrix
 
-    found = []
-    for (begin, end), pairs in zip(pairwise(features.sequence_offsets), links, strict=True):
-        offsets = features.offsets[begin : end + 1]
-        indices = features.indices[offsets[0] : offsets[-1]]
-        values = features.values[offsets[0] : offsets[-1]]
-        if not features.values.size:
-            values = np.ones(len(indices))
-        shape = (end - begin, features.n_attributes)
-        found.append((csr_matrix((values, indices, offsets - offsets[0]), shape), pairs))
-    return found
+    found = [[columns[name] for name in _names(token) if name in columns] for token in tokens]
+    offsets = np.cumsum([0, *map(len, found)])
+    indices = np.array([column for row in found for column in row], dtype=np.int64)
+    return csr_matrix((np.ones(len(indices)), indices, offsets), (len(tokens), len(columns)))
+
+
+def _names(token: Features) -> Iterator[str]:
+    """One name for each feature: those with a value have it in their name."""
+    for name, value in token.items():
+        if isinstance(value, str):
+            yield f"{name}:{value}"
+        elif value:
+            yield name
 
 
 def without_links(examples: Sequence[Example]) -> list[list[Features]]:

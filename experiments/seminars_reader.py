@@ -16,23 +16,26 @@ then ``i``), and some leave out the last point of ``p.m.``: their labels cover t
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit import FileFormatError, InvalidInputError
-from fieldfit.io._tokens import Source
-from fieldfit.io.columns import decoded_lines
 
 __all__ = ["FIELDS", "SeminarMail", "Span", "parse_mail", "read_seminars", "token_offsets"]
 
 IntArray = NDArray[np.int64]
+Source = str | os.PathLike[str] | BinaryIO
 
 #: Fields to extract.
 FIELDS = ("stime", "etime", "location", "speaker")
@@ -125,7 +128,7 @@ def read_seminars(source: Source) -> list[SeminarMail]:
     >>> list(zip(mail.tokens, mail.labels))[2:5]
     [('Dr.', 'B-speaker'), ('Ann', 'I-speaker'), ('Lee', 'I-speaker')]
     """
-    name, lines = decoded_lines(source)
+    name, lines = _decoded_lines(source)
     mails = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -139,6 +142,21 @@ def read_seminars(source: Source) -> list[SeminarMail]:
     if not mails:
         raise FileFormatError(f"{name}: the file is empty, expected one mail in each line")
     return mails
+
+
+def _decoded_lines(source: Source) -> tuple[str, list[str]]:
+    """Name of the file, and its lines."""
+    if isinstance(source, (str, os.PathLike)):
+        name, data = os.fspath(source), Path(source).read_bytes()
+    else:
+        name, data = str(getattr(source, "name", "<stream>")), source.read()
+    try:
+        text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode()
+    except (EOFError, OSError, zlib.error) as error:
+        raise FileFormatError(f"{name}: the file is not complete gzip data ({error})") from None
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{name}: expected UTF-8 text, {error.reason}") from None
+    return name, text.split("\n")
 
 
 def _record(place: str, line: str) -> tuple[int, str, str]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from experiments.base import Settings
-from experiments.catalogue import EXPERIMENTS
 from experiments.driver import run_experiment
 from experiments.ganapathi2008.methods import METHODS
 from experiments.ganapathi2008.ner import run as camel_ner
@@ -131,8 +130,6 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path):
         read_documents(tmp_path, "train")
     with pytest.raises(FileFormatError, match=r"expected 4 columns .* found 2"):
         read_documents(written(tmp_path, "train", "Ann I-PER\n"), "train")
-    with pytest.raises(InvalidInputError, match="--data must name"):
-        camel_ner.run(Settings())
 
 
 # -- the experiment ---------------------------------------------------------------------------
@@ -162,10 +159,6 @@ def test_a_run_leaves_table_report_and_figure(corpus, tmp_path, monkeypatch):
     assert "86.2" in report
     assert (tmp_path / "out" / "micro-f1.png").read_bytes().startswith(b"\x89PNG")
     assert set(summary["headline"]) == {f"{method} micro_f1" for method in METHODS}
-
-
-def test_the_list_says_that_it_needs_data():
-    assert EXPERIMENTS["camel-ner"].needs_data
 
 
 def test_designs_are_those_of_the_paper():

@@ -82,7 +82,7 @@ def test_the_command_leaves_tables_and_pictures(data, tmp_path, monkeypatch, cap
     assert main(["camel-segmentation", *arguments]) == 0
     assert "piecewise" in capsys.readouterr().out
     names = {"results.csv", "classifier.csv", "out_of_fold.csv", "report.md"}
-    names |= {"accuracy.png", "pictures.png"}
+    names |= {"accuracy.png", "pictures.png", "rows.jsonl", "arrays"}
     assert {path.name for path in out.iterdir()} == names
     with open(out / "results.csv", newline="") as file:
         (row,) = csv.DictReader(file)
@@ -144,7 +144,7 @@ def test_halves_are_random_and_apart():
 
 
 def test_training_pictures_are_classified_by_others(data):
-    """Labels that are pure noise cannot be found out of fold, but by heart they can."""
+    """Labels that are pure noise cannot be predicted out of fold, but in sample they can."""
     rng = np.random.default_rng(2)
     images, truths = read_corel(data)
     pictures = [
@@ -166,16 +166,16 @@ def test_training_pictures_are_classified_by_others(data):
         return np.mean(values.argmax(axis=1) == truth)
 
     everything = range(len(pictures))
-    assert right(found.unseen, everything) < 0.65 < 0.8 < right(found.by_heart, everything)
+    assert right(found.unseen, everything) < 0.65 < 0.8 < right(found.in_sample, everything)
     trial = found.trial
     assert sorted(trial.seen + trial.held_out) == list(everything)
     assert (
         right(trial.potentials, trial.held_out) < 0.65 < 0.8 < right(trial.potentials, trial.seen)
     )
-    np.testing.assert_array_equal(found.test[1], found.by_heart[1])
+    np.testing.assert_array_equal(found.test[1], found.in_sample[1])
 
 
-def test_the_penalty_is_the_best_on_held_out_pictures():
+def test_the_penalty_is_the_best_on_held_out_pictures(monkeypatch):
     """Whatever comes out for a penalty, the best of them is taken."""
     images, truths = zip(
         *(landscape(np.random.default_rng(seed)) for seed in range(4)), strict=True
@@ -184,13 +184,15 @@ def test_the_penalty_is_the_best_on_held_out_pictures():
     potentials = [np.zeros((picture.n_regions, len(LABELS))) for picture in pictures]
     asked = []
 
-    def fit(task, method, l2):
-        asked.append((len(task.training), len(task.test), method, l2))
-        labels = [picture.labels if l2 == 3.0 else picture.labels * 0 for picture in task.test]
+    def fit(self, design, case, method, l2):
+        asked.append((len(case.training), len(case.test), method, l2))
+        labels = [picture.labels if l2 == 3.0 else picture.labels * 0 for picture in case.test]
         return camel_segmentation.Fitted({}, [], labels)
 
     trial = Trial(seen=[0, 2, 3], held_out=[1], potentials=potentials)
-    chosen = camel_segmentation._best_penalty(fit, "camel0", pictures, trial, (1.0, 3.0, 9.0))
+    monkeypatch.setattr(Superpixels, "_fit", fit)
+    plan = Superpixels(Design(penalties=(1.0, 3.0, 9.0)), Settings())
+    chosen = plan._best_penalty("camel0", pictures, trial)
     assert chosen == 3.0
     assert asked == [(3, 1, "camel0", l2) for l2 in (1.0, 3.0, 9.0)]
 

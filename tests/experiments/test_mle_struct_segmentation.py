@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose
 
 import fieldfit as ff
 from experiments.base import Settings
-from experiments.catalogue import EXPERIMENTS
 from experiments.driver import run_experiment
 from experiments.tang2016.segmentation import run as experiment
 from experiments.tang2016.segmentation.data import (
@@ -136,10 +135,7 @@ def test_gaps_of_all_variants_are_certificates(horses, name):
 
 
 def test_a_course_has_to_stay_within_the_share():
-    class Clock:
-        seconds = (1.0, 2.0, 3.0, 4.0, 5.0)
-
-    course = Course(Clock(), np.array([2.0, 1.005, 1.2, 1.004, 1.0]))
+    course = Course([1.0, 2.0, 3.0, 4.0, 5.0], np.array([2.0, 1.005, 1.2, 1.004, 1.0]), [None] * 5)
     assert optimum_of([course]) == 1.0
     assert course.iterations_to(1.0, 0.01) == 4
     assert course.seconds_to(1.0, 0.01) == 4.0
@@ -186,12 +182,6 @@ def test_the_whole(tmp_path, monkeypatch):
     for words in ("## What was tried", "## What was found", "curves.png", "pictures.png"):
         assert words in report
     assert (tmp_path / "out" / "curves.png").is_file()
-
-
-def test_data_are_asked_for():
-    assert EXPERIMENTS["mle-struct-segmentation"].needs_data
-    with pytest.raises(InvalidInputError, match="--data must name the folder"):
-        experiment.run(Settings())
 
 
 @pytest.mark.skipif("FIELDFIT_DATA" not in os.environ, reason="FIELDFIT_DATA is not set")

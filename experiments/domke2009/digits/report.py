@@ -40,7 +40,7 @@ their colour). The field is a grid of 28 x 28 pixels with a table of label and n
 for horizontal and one for vertical pairs.
 
 All fits are by L-BFGS, at most {max_iter} iterations, with a penalty `l2 = {l2:g}` (the thesis has
-none; without one some weights run away, because the margin of every picture is empty). `convex` is
+none; without one some weights diverge, because the margin of every picture is empty). `convex` is
 fitted first and all others but `pseudo` start from its weights. `convex` and implicit fitting use
 the entropy `w(y_c) = 1, w(y_i) = .01`; `ucl+entropy` goes on from `ucl` and fits one entropy
 weight for each configuration as well. `NAME-k` is `k` iterations of loopy propagation, vertical
@@ -165,5 +165,6 @@ def _other_inks(inks: Sequence[Row]) -> list[str]:
         "## Other cuts between paper and ink",
         markdown_table(header, lines),
         "The first choice of pictures only. Strokes cut higher are thinner and more ragged, so "
-        "little noise hurts more; and there is less ink to miss under much noise.",
+        "errors are larger under little noise; under much noise they are smaller, because there is "
+        "less ink.",
     ]

@@ -168,7 +168,7 @@ class StreetScenes(Plan[Design]):
 
 
 def _without_edges(features: list[FloatArray]) -> list[Any]:
-    """Pixels of pictures as variables that know nothing of each other."""
+    """Pixels of pictures as independent variables."""
     no_edges = np.zeros((0, 2), dtype=np.int64)
     return [(x.reshape(-1, x.shape[2]), no_edges) for x in features]
 

@@ -20,7 +20,7 @@ RANKS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def shown_indices(accuracies: Sequence[float]) -> list[int]:
-    """Pictures at fixed ranks of accuracy, hard ones first, so that nobody picks the nice ones."""
+    """Pictures at fixed ranks of accuracy, hard ones first, so that the choice is not biased."""
     order = np.argsort(accuracies, kind="stable")
     places = {int(rank * len(order)): None for rank in RANKS}  # without repetition, in order
     return [int(order[place]) for place in places]

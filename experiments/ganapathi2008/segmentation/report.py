@@ -57,7 +57,7 @@ features (`fieldfit.features.image`: colour, texture, place and form of the supe
 neighbours and the whole picture). Its choices were made by cross-validation inside training
 pictures, but those of all halves, which together hold most of the test pictures. The field has the
 seven log-probabilities and a constant for each label (8 x 7 = 56 weights), and one symmetric table
-for all edges (28 weights: the paper speaks of 21, and of 84 in all, which is 56 + 28).
+for all edges (28 weights: the paper says 21, and 84 in all, which is 56 + 28).
 
 Log-probabilities of training pictures can come from the classifier that was trained on these very
 pictures (*in sample*), or from classifiers that were trained on others ({n_folds} folds, *out of
@@ -72,8 +72,8 @@ The same methods on the first half with potentials of training pictures out of f
 twelve, and fewer are needed). The rounds fail, and so they do on the training pictures, where it
 can be seen without any test. A likely reason: potentials are weaker here, so edges must explain
 more, Bethe's approximation counts their loops several times over, and belief propagation from a
-cold start does not come back to the beliefs with the data's moments that CCCP has found. Methods
-with a concave entropy have a single answer, and do not mind.
+cold start does not return to the beliefs with the data's moments that CCCP has found. Methods
+with a concave entropy have a unique optimum and are not affected.
 """
 CHOSEN = "Each method has the `l2` of {penalties} that labels a held out fifth of the training \
 pictures best, by a classifier that has not seen them either."

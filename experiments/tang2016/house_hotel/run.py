@@ -178,7 +178,7 @@ class HouseHotel(Plan[Design]):
         )
 
     def warm_up(self) -> None:
-        """A short training of both methods, so that clocks see no compiler."""
+        """A short training of both methods, so that compilation is not timed."""
         options = replace(self.options, max_iter=2)
         training, validation, _ = self._features(
             self.sequences[0], self.design.gaps[-1], self.design.kinds[0]

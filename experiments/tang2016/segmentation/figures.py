@@ -71,7 +71,7 @@ def curves(trace: Sequence[Row]) -> Figure:
 
 
 def shown_indices(errors: Sequence[float]) -> list[int]:
-    """Pictures at fixed ranks of error, easy ones first, so that nobody picks the nice ones."""
+    """Pictures at fixed ranks of error, easy ones first, so that the choice is not biased."""
     order = np.argsort(errors, kind="stable")
     places = {int(rank * len(order)): None for rank in RANKS}  # without repetition, in order
     return [int(order[place]) for place in places]

@@ -1,8 +1,8 @@
 """The methods of ``mle-struct-segmentation``, and the clock and the objective they share.
 
 All learn the same `GridCRF` with the same penalty.  `Recorded` notes the weights after every
-iteration with the processor time so far; what they are worth, `Surrogate` computes afterwards, off
-the clock.
+iteration with the processor time so far; what they are worth, `Surrogate` computes afterwards, outside of the
+timing.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ SPEED = """
 ## Objective against time
 
 `P(w)` is the penalised tree-reweighted likelihood. It is computed at the weights of every iteration
-or pass, off the clock, with messages to {tol:g}; the optimum is the smallest value that any method
+or pass, outside of the timing, with messages to {tol:g}; the optimum is the smallest value that any method
 reached. A method is within 1 % from when its `P` *stays* there. *Times* is seconds to 1 % divided
 by those of `mle-struct`.
 """
@@ -215,7 +215,7 @@ def _findings(rows: Sequence[Row], speed: Sequence[Row], trace: Sequence[Row], s
         f"`mle-struct`: {said['trw']} (`trw`), {said['trw-loose']} (`trw-loose`), "
         f"{said['trw-afresh']} (`trw-afresh`). At least {AIM:g} times "
         f"is {verdict['trw']} against the library's double loop, {verdict['trw-loose']} against "
-        f"the one with loose messages, {verdict['trw-afresh']} against the one by the book. One "
+        f"the one with loose messages, {verdict['trw-afresh']} against the plain one. One "
         "training each was timed."
     )
     over = ", ".join(

@@ -98,7 +98,7 @@ class Segmentation(Plan[Design]):
         ]
 
     def run_task(self, task: Task, results: Results) -> Result:
-        """Train; weights of every iteration are valued off the clock."""
+        """Train; the objective at the weights of every iteration is not timed."""
         kind = str(task[0])
         if kind == HELD_OUT_ERROR:
             return Result(facts={"error": self._held_out_error(float(task[1]))})
@@ -152,7 +152,7 @@ class Segmentation(Plan[Design]):
         )
 
     def warm_up(self) -> None:
-        """Run everything on two pictures, so that no clock sees a compiler."""
+        """Run everything on two pictures, so that compilation is not timed."""
         pictures, labels = self.horses.training[:2], self.horses.training_labels[:2]
         limits = replace(self.design.limits, max_iter=2, n_passes=6, n_map_passes=2, n_epochs=1)
         for method in METHODS:

@@ -15,7 +15,6 @@ from fieldfit.estimators._matching_problems import (
     MatchingExample,
     MatchingProblem,
 )
-from fieldfit.kernels.matching_sums import sum_permutations
 from fieldfit.learner._base import Penalty
 from fieldfit.learner.frank_wolfe import DualFrankWolfe
 from fieldfit.learner.problem import one_blas_thread
@@ -56,12 +55,10 @@ def sample_matchings(
 ) -> NDArray[np.int64]:
     """Independent draws from ``p(Y) ~ exp(sum W_ij Y_ij)``, exact: partners of the rows.
 
-    Rows choose one after the other, with the sum over all ways to go on as weight (the table of
-    `kernels.matching_sums`).
+    Rows choose one after the other, with the sum over all ways to go on as weight.
     """
     n = len(weights)
-    rest, visits = np.empty(2**n), np.empty(2**n)
-    sum_permutations(weights, rest, visits, np.empty((n, n)))
+    rest = _log_sums(weights)
     used = np.zeros(n_samples, dtype=np.int64)
     partners = np.empty((n_samples, n), dtype=np.int64)
     bits = np.int64(1) << np.arange(n, dtype=np.int64)
@@ -74,6 +71,25 @@ def sample_matchings(
         partners[:, row] = drawn
         used |= bits[drawn]
     return partners
+
+
+def _log_sums(weights: FloatArray) -> FloatArray:
+    """For every set of columns in use (bits): log-sum over all ways to match the rows left.
+
+    The number of columns in use is the next row.
+    """
+    n = len(weights)
+    sets = np.arange(2**n)
+    bits = 1 << np.arange(n)
+    row = ((sets[:, None] & bits) != 0).sum(axis=1)
+    rest = np.zeros(2**n)
+    for size in range(n - 1, -1, -1):
+        used = sets[row == size]
+        terms = weights[size] + rest[used[:, None] | bits]
+        rest[used] = np.logaddexp.reduce(
+            np.where((used[:, None] & bits) == 0, terms, -np.inf), axis=1
+        )
+    return rest
 
 
 def estimate(name: str, partners: NDArray[np.int64], l2: float, tol: float) -> Estimate:

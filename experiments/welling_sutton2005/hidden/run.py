@@ -214,7 +214,7 @@ def _mean_log_likelihood(model: IsingModel, pixels: NDArray[np.int64], n_hidden:
 def _independent(
     training: NDArray[np.int64], test: NDArray[np.int64], repeat: int
 ) -> dict[str, Any]:
-    """Pixels that know nothing of each other: what hidden units have to beat."""
+    """Independent pixels: the baseline without hidden units."""
     share = (training.sum(axis=0) + 0.5) / (len(training) + 1.0)
 
     def log_likelihood(pixels: NDArray[np.int64]) -> float:

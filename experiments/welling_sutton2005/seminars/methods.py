@@ -33,7 +33,7 @@ from fieldfit import (
     Potentials,
     SumProduct,
 )
-from fieldfit.objective._base import Inference, LabelArray
+from fieldfit.objective._base import Inference
 
 __all__ = [
     "METHODS",
@@ -46,6 +46,7 @@ __all__ = [
     "train",
 ]
 
+LabelArray = NDArray[np.int32]
 #: Whether tokens are in the name of a speaker.
 Decisions = NDArray[np.bool_]
 

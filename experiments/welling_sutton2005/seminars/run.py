@@ -43,7 +43,7 @@ from fieldfit.features.text import repeated_capitalised
 
 __all__ = ["FULL", "MODELS", "QUICK", "Design", "Speakers", "linked_mails"]
 
-#: The two models, and whether their edges look at the input.
+#: The two models, and whether their edges have features.
 MODELS = {"2-clique": False, "4-clique": True}
 
 
