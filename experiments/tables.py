@@ -34,14 +34,18 @@ __all__ = [
     "PAPER_COLOUR",
     "Column",
     "bar_chart",
+    "deviation",
     "distinct",
     "fold_cell",
     "markdown_table",
     "mean_cell",
+    "mean_of",
     "means",
     "paper_table",
     "terminal_table",
     "text_table",
+    "tidy",
+    "values_of",
 ]
 
 #: Grey for what the paper prints, one colour for ours.
@@ -74,6 +78,36 @@ def distinct(rows: Sequence[Row], column: str) -> list[Any]:
     ['b', 'a']
     """
     return list(dict.fromkeys(row[column] for row in rows))
+
+
+def values_of(rows: Sequence[Row], column: str, **where: Any) -> list[float]:
+    """Numbers of a column in the rows whose other columns are as given; ``None`` is left out.
+
+    >>> values_of([{"method": "a", "x": 1.0}, {"method": "b", "x": 2.0}], "x", method="b")
+    [2.0]
+    """
+    return [
+        row[column]
+        for row in rows
+        if row[column] is not None and all(row[name] == value for name, value in where.items())
+    ]
+
+
+def mean_of(rows: Sequence[Row], column: str, **where: Any) -> float:
+    """Their mean, NaN if there is none."""
+    values = values_of(rows, column, **where)
+    return float(np.mean(values)) if values else np.nan
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation of a sample, 0 of a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def tidy(axes: Any) -> None:
+    """A light grid, and no frame at the top and at the right."""
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def mean_cell(values: Sequence[float], digits: int) -> str:

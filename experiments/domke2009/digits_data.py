@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from fieldfit import FileFormatError
 
-__all__ = ["FILE", "INK", "DigitSplit", "Digits", "draw_split", "read_digits"]
-
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
 

@@ -26,19 +26,6 @@ from fieldfit import (
     SumProduct,
 )
 
-__all__ = [
-    "CONVEX",
-    "LOSSES",
-    "METHODS",
-    "SIDE_METHODS",
-    "WITH_ENTROPY",
-    "DigitPlan",
-    "Limits",
-    "Method",
-    "belief_scores",
-    "fit_method",
-]
-
 FloatArray = NDArray[np.float64]
 
 #: The method whose weights all others start from.

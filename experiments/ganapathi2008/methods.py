@@ -14,8 +14,6 @@ from typing import Any
 
 from fieldfit import Bethe, Camel, ConvergenceWarning, Likelihood, Objective, Piecewise, SumProduct
 
-__all__ = ["METHODS", "TITLES", "Training", "camel_objective", "train"]
-
 #: Names of the methods in ``results.csv``, in the order of the paper's tables.
 METHODS = ("piecewise", "camel0", "lbp", "cccp", "cccp-empirical")
 #: Of messages in learning: the library's default.

@@ -10,8 +10,6 @@ from experiments.base import Figure
 from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import COMPONENTS, METHODS
 
-__all__ = ["curves", "surfaces"]
-
 COLORS = {"IND": "#777777", "BP": "#c0392b", "TRW": "#1f5f99"}
 #: Height of the paper's axes; ours are extended if a surface is higher.
 HEIGHTS = {"bimodal": 50.0, "heavy": 5.0}

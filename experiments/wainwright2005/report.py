@@ -9,8 +9,6 @@ from experiments.tables import markdown_table, text_table
 from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import COMPONENTS, METHODS, SMOOTHING, VARIANTS
 
-__all__ = ["headline", "report", "terminal_table"]
-
 #: Differences of losses below this (in points of percent) are rounding: the methods agree.
 ROUNDING = 1e-6
 #: Differences above this are worth counting: sampling noise makes about 0.01.

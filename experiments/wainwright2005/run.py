@@ -20,8 +20,6 @@ from experiments.wainwright2005.summary import Summary
 from experiments.wainwright2005.trial import Design, Trial, run_trial
 from fieldfit import Bethe, MixtureField, MomentMatching, TreeReweighted
 
-__all__ = ["FULL", "QUICK", "Figure3"]
-
 TENTHS = tuple(round(0.1 * step, 1) for step in range(11))
 FULL = Design(
     size=8,
@@ -64,7 +62,6 @@ class Figure3(Plan[Design]):
         return Result(facts=found.facts())
 
     def outcome(self, results: Results) -> Outcome:
-        """Means over trials."""
         design = self.design
         trials = [
             [Trial.of_facts(results[c, t].facts) for t in range(design.n_trials)]
@@ -86,7 +83,3 @@ class Figure3(Plan[Design]):
         for entropy in (Bethe(), TreeReweighted(0.5)):
             model = MixtureField(objective=MomentMatching(entropy, smoothing=1.0)).fit(samples)
             model.predict(np.zeros((2, 3, 3)), 0.5)
-
-    def describe(self, task: Task) -> str:
-        """The coupling."""
-        return f"coupling {task[0]:g}, trial {int(task[1]) + 1}"

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from experiments.wainwright2005.trial import COMPONENTS, METHODS, VARIANTS, Design, Trial
 
-__all__ = ["Summary"]
-
 FloatArray = NDArray[np.float64]
 Row = dict[str, Any]
 

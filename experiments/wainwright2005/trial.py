@@ -30,8 +30,6 @@ from fieldfit import (
     sample_exactly,
 )
 
-__all__ = ["COMPONENTS", "METHODS", "VARIANTS", "Design", "Trial", "run_trial"]
-
 FloatArray = NDArray[np.float64]
 
 

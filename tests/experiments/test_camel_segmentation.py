@@ -120,10 +120,10 @@ def test_weights_are_those_of_the_paper(data):
     """Seven features and a constant for each label, and a symmetric table: 56 + 28."""
     images, truths = read_corel(data)
     picture = prepared(images[0], truths[0], 20)
-    make = camel_segmentation._maker(SMALL, Settings(), 0.0)
+    plan = Superpixels(SMALL, Settings())
     values = np.random.default_rng(1).normal(size=(picture.n_regions, len(LABELS)))
     with pytest.warns(ConvergenceWarning):  # noise for features
-        crf = make("piecewise").fit([(values, picture.edges)], [picture.labels])
+        crf = plan._make(SMALL, 0.0, "piecewise").fit([(values, picture.edges)], [picture.labels])
     assert {name: block.size for name, block in crf.weight_blocks_.items()} == {
         "unary": 49,
         "intercept": 7,

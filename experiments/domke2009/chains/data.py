@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SOURCES", "Sequences", "draw_chain_labels", "draw_sequences"]
-
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
 #: ``draw(n_sequences, length, rng) -> (y, x)``.

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.base import Figure, Row
-from experiments.tables import distinct, markdown_table, mean_cell, text_table
+from experiments.tables import distinct, markdown_table, mean_cell, mean_of, text_table, values_of
 
 if TYPE_CHECKING:
     from experiments.domke2009.chains.run import Design
 
-__all__ = ["curves", "headline", "report", "table"]
 
 WHAT_WAS_DONE = """
 ## What was done
@@ -35,17 +34,6 @@ pseudo-likelihood worse still.
 def sizes_of(rows: Sequence[Row]) -> list[int]:
     """Numbers of training sequences."""
     return sorted({row["n_train"] for row in rows})
-
-
-def values_of(
-    rows: Sequence[Row], method: str, source: str, n_train: int, column: str = "uclass"
-) -> list[float]:
-    """A figure in all repeats."""
-    return [
-        row[column]
-        for row in rows
-        if (row["method"], row["data"], row["n_train"]) == (method, source, n_train)
-    ]
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -79,7 +67,7 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
     largest = max(sizes_of(rows))
     return {
         source: {
-            method: float(np.mean(values_of(rows, method, source, largest)))
+            method: mean_of(rows, "uclass", method=method, data=source, n_train=largest)
             for method in distinct(rows, "method")
         }
         for source in distinct(rows, "data")
@@ -97,7 +85,9 @@ def curves(rows: Sequence[Row]) -> Figure:
         sizes = sizes_of(rows)
         for axes, source in zip(panels, sources, strict=True):
             for method in distinct(rows, "method"):
-                means = [float(np.mean(values_of(rows, method, source, n))) for n in sizes]
+                means = [
+                    mean_of(rows, "uclass", method=method, data=source, n_train=n) for n in sizes
+                ]
                 axes.plot(sizes, means, marker=".", label=method)
             axes.set_xscale("log")
             axes.set_title(source, fontsize=10)
@@ -117,7 +107,10 @@ def _cells(rows: Sequence[Row], column: str) -> tuple[list[str], list[list[str]]
     sources = distinct(rows, "data")
     lines = []
     for method in distinct(rows, "method"):
-        values = [values_of(rows, method, source, largest, column) for source in sources]
+        values = [
+            values_of(rows, column, method=method, data=source, n_train=largest)
+            for source in sources
+        ]
         lines.append([method, *(mean_cell(found, 4) for found in values)])
     return ["method", *sources], lines
 
@@ -126,10 +119,12 @@ def _finding(rows: Sequence[Row]) -> str:
     """Differences to the likelihood in the same draws, with their standard errors."""
     largest, sentences = max(sizes_of(rows)), []
     for source in distinct(rows, "data"):
-        base = np.array(values_of(rows, "cl", source, largest))
+        base = np.array(values_of(rows, "uclass", method="cl", data=source, n_train=largest))
         shown = []
         for method in ("pseudo", "ucl", "uquad"):
-            values = np.array(values_of(rows, method, source, largest))
+            values = np.array(
+                values_of(rows, "uclass", method=method, data=source, n_train=largest)
+            )
             if len(values) < 2 or len(base) != len(values):
                 continue
             away = values - base

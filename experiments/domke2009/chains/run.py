@@ -34,8 +34,6 @@ from fieldfit import (
 from fieldfit.learner._base import Penalty
 from fieldfit.learner.problem import Part, TemplateProblem, one_blas_thread
 
-__all__ = ["FULL", "METHODS", "QUICK", "Chains", "Design"]
-
 FloatArray = NDArray[np.float64]
 
 #: Exact on a chain: one sweep is one pass up and one down.
@@ -111,7 +109,6 @@ class Chains(Plan[Design]):
         return Result(rows)
 
     def outcome(self, results: Results) -> Outcome:
-        """Learning curves."""
         rows = results.rows()
         return Outcome(
             rows=rows,
@@ -127,10 +124,6 @@ class Chains(Plan[Design]):
         for name in self.design.methods:
             problem = TemplateProblem(METHODS[name], [part])
             LBFGS(max_iter=1).minimize(problem, np.zeros(problem.n_weights))
-
-    def describe(self, task: Task) -> str:
-        """Source and size."""
-        return f"{task[0]}, draw {int(task[1]) + 1}, {task[2]} sequences"
 
     def _draw(self, source: str, repeat: int) -> Sequences:
         rng = np.random.default_rng([self.settings.seed, list(SOURCES).index(source), repeat])

@@ -10,26 +10,13 @@ from numpy.typing import NDArray
 
 from experiments.base import Figure, Row
 from experiments.domke2009.digits_data import DigitSplit
-from experiments.tables import distinct
-
-__all__ = ["N_SHOWN", "error_curves", "errors", "mean_error", "pictures"]
+from experiments.tables import distinct, mean_of
 
 FloatArray = NDArray[np.float64]
 
 #: Lines of the figure of errors, where these methods were run.
 DRAWN = ("pseudo", "lbp", "convex", "ucl", "ucl+entropy", "ucl-1", "ucl-4")
 N_SHOWN = 9
-
-
-def errors(rows: Sequence[Row], method: str, noise: float, column: str = "uclass") -> list[float]:
-    """The figures of all repeats."""
-    return [row[column] for row in rows if row["method"] == method and row["noise"] == noise]
-
-
-def mean_error(rows: Sequence[Row], method: str, noise: float, column: str = "uclass") -> float:
-    """Mean over repeats, NaN if there is none."""
-    values = errors(rows, method, noise, column)
-    return float(np.mean(values)) if values else np.nan
 
 
 def error_curves(rows: Sequence[Row]) -> Figure:
@@ -40,7 +27,7 @@ def error_curves(rows: Sequence[Row]) -> Figure:
         axes = figure.subplots()
         noises = distinct(rows, "noise")
         for method in (name for name in DRAWN if name in distinct(rows, "method")):
-            values = [mean_error(rows, method, noise) for noise in noises]
+            values = [mean_of(rows, "uclass", method=method, noise=noise) for noise in noises]
             axes.plot([100 * noise for noise in noises], values, marker="o", label=method)
         axes.set_yscale("log")
         axes.set_xlabel("noise, % of pixels set at random")

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.base import Row
-from experiments.domke2009.digits.figures import errors, mean_error
 from experiments.domke2009.digits_data import INK
 from experiments.domke2009.digits_methods import METHODS
-from experiments.tables import distinct, markdown_table, text_table
+from experiments.tables import distinct, markdown_table, mean_of, text_table, values_of
 
 if TYPE_CHECKING:
     from experiments.domke2009.digits.run import Design
 
-__all__ = ["THESIS", "headline", "report", "table"]
 
 #: Test ``uclass`` that the thesis prints: table 1.1, section 6.2 and section 7.1.  Its other
 #: figures are only drawn.  Two figures of section 6.2 at 70 % (".0134", ".0158") have lost a digit:
@@ -97,7 +95,10 @@ def report(
 def headline(rows: Sequence[Row]) -> dict[str, Any]:
     """Mean test errors by method and noise."""
     return {
-        method: {f"{noise:g}": mean_error(rows, method, noise) for noise in distinct(rows, "noise")}
+        method: {
+            f"{noise:g}": mean_of(rows, "uclass", method=method, noise=noise)
+            for noise in distinct(rows, "noise")
+        }
         for method in distinct(rows, "method")
     }
 
@@ -120,7 +121,7 @@ def _cells(rows: Sequence[Row], *, families: bool) -> tuple[list[str], list[list
 
 
 def _cell(rows: Sequence[Row], method: str, noise: float) -> str:
-    values = errors(rows, method, noise)
+    values = values_of(rows, "uclass", method=method, noise=noise)
     if not values:
         return "-"
     text = f"{np.mean(values):.4f}"
@@ -136,14 +137,18 @@ def _findings(rows: Sequence[Row]) -> list[str]:
     found = []
     compared = [name for name in ("ucl-4", "ucl", "convex") if name in methods]
     if len(compared) == 3 and max(noises) >= 0.7:
-        values = [mean_error(rows, name, max(noises)) for name in compared]
+        values = [mean_of(rows, "uclass", method=name, noise=max(noises)) for name in compared]
         holds = "as in the thesis" if values == sorted(values) else "not the order of the thesis"
         shown = ", ".join(f"`{n}` {v:.4f}" for n, v in zip(compared, values, strict=True))
         found.append(f"At {100 * max(noises):.0f} % noise: {shown}; {holds}.")
     for name in ("pseudo", "lbp"):
         high = [noise for noise in noises if noise >= 0.5]
         if name in methods and "convex" in methods and high:
-            ratios = [mean_error(rows, name, n) / mean_error(rows, "convex", n) for n in high]
+            ratios = [
+                mean_of(rows, "uclass", method=name, noise=n)
+                / mean_of(rows, "uclass", method="convex", noise=n)
+                for n in high
+            ]
             shown = ", ".join(
                 f"{ratio:.1f} at {100 * noise:.0f} %"
                 for ratio, noise in zip(ratios, high, strict=True)

@@ -33,8 +33,6 @@ from experiments.domke2009.digits_methods import (
 )
 from fieldfit import ConvergenceWarning
 
-__all__ = ["FULL", "QUICK", "Design", "NoisyDigits"]
-
 #: Columns of ``results.csv``.
 COLUMNS = (
     "method", "noise", "repeat", "uclass", "ucl", "uquad", "train_uclass", "seconds", "converged",
@@ -136,7 +134,6 @@ class NoisyDigits(DigitPlan[Design]):
         return Result([row], arrays=arrays)
 
     def outcome(self, results: Results) -> Outcome:
-        """Errors against noise, and pictures of the first choice."""
         rows, inks = results.rows(), results.table(INKS)
         figures = {"errors": error_curves(rows)}
         for noise in self.design.noises:
@@ -162,10 +159,6 @@ class NoisyDigits(DigitPlan[Design]):
         )
         for name in self.design.methods:
             fit_method(METHODS[name], few, Limits(max_iter=1), None)
-
-    def describe(self, task: Task) -> str:
-        """Method and noise."""
-        return f"{task[3]} at {100 * float(task[2]):.0f} % noise"
 
     def _ink_shares(self) -> dict[int, float]:
         """Share of ink in the test pictures, by the cut: the error of empty pictures."""

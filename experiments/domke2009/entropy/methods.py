@@ -27,17 +27,6 @@ from fieldfit.learner.problem import (
     potentials_of,
 )
 
-__all__ = [
-    "LEAST_WEIGHT",
-    "NAMED",
-    "HeldEntropy",
-    "StartingEntropy",
-    "digit_parts",
-    "ink_beliefs",
-    "minimize",
-    "random_entropy",
-]
-
 FloatArray = NDArray[np.float64]
 
 #: Pictures in a part.

@@ -9,12 +9,18 @@ import numpy as np
 
 from experiments.base import Figure, Row
 from experiments.domke2009.entropy.methods import LEAST_WEIGHT
-from experiments.tables import OUR_COLOUR, PAPER_COLOUR, distinct, markdown_table, text_table
+from experiments.tables import (
+    OUR_COLOUR,
+    PAPER_COLOUR,
+    distinct,
+    markdown_table,
+    mean_of,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from experiments.domke2009.entropy.run import Design
 
-__all__ = ["bars", "headline", "report", "table"]
 
 KINDS = ("fixed", "fitted")
 
@@ -90,12 +96,8 @@ def bars(rows: Sequence[Row]) -> Figure:
     return draw
 
 
-def _values(rows: Sequence[Row], method: str, kind: str, column: str) -> list[float]:
-    return [row[column] for row in rows if (row["method"], row["entropy"]) == (method, kind)]
-
-
 def _mean(rows: Sequence[Row], method: str, kind: str, column: str = "uclass") -> float:
-    return float(np.mean(_values(rows, method, kind, column)))
+    return mean_of(rows, column, method=method, entropy=kind)
 
 
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

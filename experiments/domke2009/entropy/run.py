@@ -25,8 +25,6 @@ from experiments.domke2009.entropy.methods import (
 )
 from experiments.domke2009.entropy.report import bars, headline, report, table
 
-__all__ = ["FULL", "QUICK", "Design", "Entropies"]
-
 COLUMNS = (
     "method", "entropy", "noise", "repeat", "uclass", "ucl", "train_uclass", "seconds",
     "converged", "n_iter",
@@ -96,7 +94,6 @@ class Entropies(DigitPlan[Design]):
         return Result([dict(zip(COLUMNS, values, strict=True))], arrays={"weights": weights})
 
     def outcome(self, results: Results) -> Outcome:
-        """Errors of all entropies."""
         rows = results.rows()
         return Outcome(
             rows=rows,

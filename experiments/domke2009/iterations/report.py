@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from experiments.base import Figure, Row
-from experiments.tables import distinct, markdown_table, text_table
+from experiments.tables import distinct, markdown_table, mean_of, text_table
 
 if TYPE_CHECKING:
     from experiments.domke2009.iterations.run import Design
 
-__all__ = ["curves", "headline", "report", "table"]
 
 WHAT_WAS_DONE = """
 ## What was done
@@ -90,12 +87,7 @@ def _tested(rows: Sequence[Row]) -> list[int]:
 
 def _error(rows: Sequence[Row], method: str, noise: float, n_iterations: int) -> float:
     """Mean over choices of pictures; NaN if this was not tested."""
-    values = [
-        row["uclass"]
-        for row in rows
-        if (row["method"], row["noise"], row["n_iterations"]) == (method, noise, n_iterations)
-    ]
-    return float(np.mean(values)) if values else np.nan
+    return mean_of(rows, "uclass", method=method, noise=noise, n_iterations=n_iterations)
 
 
 def _cells(rows: Sequence[Row], noise: float) -> tuple[list[str], list[list[str]]]:

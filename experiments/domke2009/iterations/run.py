@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.base import Outcome, Result, Results, Task
-from experiments.domke2009.digits_data import draw_split
 from experiments.domke2009.digits_methods import (
     CONVEX,
     METHODS,
@@ -25,8 +24,6 @@ from experiments.domke2009.digits_methods import (
     procedural,
 )
 from experiments.domke2009.iterations.report import curves, headline, report, table
-
-__all__ = ["FULL", "QUICK", "Design", "Iterations"]
 
 LOSS = "ucl"
 COLUMNS = (
@@ -71,13 +68,7 @@ class Iterations(DigitPlan[Design]):
     def run_task(self, task: Task, results: Results) -> Result:
         """A row for each number of iterations in the test."""
         noise, repeat, trained = float(task[0]), int(task[1]), task[2]
-        split = self.kept(
-            "split",
-            task[:2],
-            lambda: draw_split(
-                self.digits, self.design.n_each, noise, (self.settings.seed, repeat)
-            ),
-        )
+        split = self.split(repeat, noise)
         if trained == START:
             crf, _ = fit_method(METHODS[CONVEX], split, self.limits, None)
             return Result(arrays={"weights": crf.weights_})
@@ -97,7 +88,6 @@ class Iterations(DigitPlan[Design]):
         return Result(rows)
 
     def outcome(self, results: Results) -> Outcome:
-        """Errors against iterations of the test."""
         rows = results.rows()
         return Outcome(
             rows=rows,

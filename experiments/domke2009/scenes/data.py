@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from fieldfit import FileFormatError
 
-__all__ = ["FILE", "LABELS", "Scenes", "draw_scenes", "five_labels"]
-
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
 

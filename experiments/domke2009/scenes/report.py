@@ -15,7 +15,6 @@ from experiments.tables import markdown_table, text_table
 if TYPE_CHECKING:
     from experiments.domke2009.scenes.run import Design
 
-__all__ = ["THESIS", "headline", "pictures", "report", "shown_scenes", "table"]
 
 #: Test ``uclass`` of table 6.3 (StreetScenes).  Its ``uquad`` is divided by something that is not
 #: stated, so only the order of that column can be compared.

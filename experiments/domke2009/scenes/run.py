@@ -34,8 +34,6 @@ from fieldfit import (
 )
 from fieldfit.features.image import SceneFeatures
 
-__all__ = ["FULL", "METHODS", "QUICK", "Design", "StreetScenes"]
-
 FloatArray = NDArray[np.float64]
 
 COLUMNS = ("method", "uclass", "uquad", "train_uclass", "seconds", "converged", "n_iter")
@@ -141,7 +139,6 @@ class StreetScenes(Plan[Design]):
         )
 
     def outcome(self, results: Results) -> Outcome:
-        """Errors, and pictures with the labels that methods find."""
         rows = results.rows()
         labels = {name: results[(name,)].arrays["labels"] for name in self.design.methods}
         return Outcome(

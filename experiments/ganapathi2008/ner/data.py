@@ -17,8 +17,6 @@ from fieldfit import FileFormatError, InvalidInputError, read_columns
 from fieldfit.features.text import TextFeatures, document_features, repeated_capitalised
 from fieldfit.metrics import ChunkScore, chunk_scores, chunks
 
-__all__ = ["Document", "entity_scores", "examples", "model_labels", "read_documents"]
-
 #: What begins a document in place of a word.
 START = "-DOCSTART-"
 #: Types of entities.

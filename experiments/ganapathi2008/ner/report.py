@@ -8,49 +8,15 @@ from dataclasses import dataclass
 from experiments.base import Figure, Row
 from experiments.ganapathi2008.methods import TITLES
 from experiments.ganapathi2008.ner.data import Document, Example
-from experiments.ganapathi2008.report import HOW_TO_READ, training_columns
+from experiments.ganapathi2008.report import HOW_TO_READ, printed, training_columns
 from experiments.tables import Column, bar_chart, markdown_table, means, paper_table, terminal_table
 
-__all__ = ["Corpus", "headline", "micro_bars", "report", "table"]
-
 #: Table 1 of the paper.
-MICRO = Column(
-    "micro_f1",
-    "micro-F1",
-    paper={
-        "piecewise": "85.2",
-        "camel0": "85.5",
-        "lbp": "86.2",
-        "cccp": "86.1",
-        "cccp-empirical": "85.9",
-    },
-)
-MACRO = Column(
-    "macro_f1",
-    "macro-F1",
-    paper={
-        "piecewise": "83.7",
-        "camel0": "83.9",
-        "lbp": "84.6",
-        "cccp": "84.6",
-        "cccp-empirical": "84.5",
-    },
-)
-OUTER_LOOPS = {"piecewise": "1", "camel0": "1", "lbp": "3", "cccp": "2", "cccp-empirical": "2"}
-INNER_LOOPS = {
-    "piecewise": "82",
-    "camel0": "20",
-    "lbp": "97, 20, 12",
-    "cccp": "250, 41",
-    "cccp-empirical": "150, 40",
-}
-SECONDS = {
-    "piecewise": "7348",
-    "camel0": "9348",
-    "lbp": "13871",
-    "cccp": "40000",
-    "cccp-empirical": "24833",
-}
+MICRO = Column("micro_f1", "micro-F1", paper=printed("85.2", "85.5", "86.2", "86.1", "85.9"))
+MACRO = Column("macro_f1", "macro-F1", paper=printed("83.7", "83.9", "84.6", "84.6", "84.5"))
+OUTER_LOOPS = printed("1", "1", "3", "2", "2")
+INNER_LOOPS = printed("82", "20", "97, 20, 12", "250, 41", "150, 40")
+SECONDS = printed("7348", "9348", "13871", "40000", "24833")
 FURTHER = (
     Column("token_micro_f1", "tokens, micro-F1"),
     Column("token_macro_f1", "tokens, macro-F1"),
@@ -135,14 +101,8 @@ def micro_bars(rows: Sequence[Row]) -> Figure:
 def report(rows: Sequence[Row], corpus: Corpus, min_count: int, max_links: int) -> str:
     """What was done, the paper's table beside ours, further scores, how each training ended."""
     sizes = WHAT_WAS_DONE.format(
-        n_train=corpus.n_train,
-        n_testa=corpus.n_testa,
-        n_testb=corpus.n_testb,
-        n_sentences=corpus.n_sentences,
-        n_tokens=corpus.n_tokens,
+        **vars(corpus),
         n_chain=corpus.n_tokens - corpus.n_sentences,
-        n_skip=corpus.n_skip,
-        n_weights=corpus.n_weights,
         min_count=min_count,
         max_links=max_links,
     )

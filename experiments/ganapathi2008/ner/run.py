@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from experiments.base import Outcome, Plan, Result, Results, Task
-from experiments.ganapathi2008.methods import METHODS, TITLES, train
+from experiments.ganapathi2008.methods import METHODS, train
 from experiments.ganapathi2008.ner.data import (
     Document,
     Example,
@@ -25,8 +25,6 @@ from experiments.ganapathi2008.ner.data import (
 from experiments.ganapathi2008.ner.report import Corpus, headline, micro_bars, report, table
 from fieldfit import LBFGS, Objective, SkipChainCRF
 from fieldfit.features.text import TextFeatures, drop_rare
-
-__all__ = ["FULL", "QUICK", "Design", "Names"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,6 @@ class Names(Plan[Design]):
         return Result([{**row, "status": trained.status}], facts=facts)
 
     def outcome(self, results: Results) -> Outcome:
-        """The paper's table beside ours."""
         rows, design = results.rows(), self.design
         n_weights = int(results[(design.methods[-1],)].facts["n_weights"])
         corpus = Corpus.of(self.documents, self.training_set, n_weights)
@@ -89,10 +86,6 @@ class Names(Plan[Design]):
             figures={"micro-f1": micro_bars(rows)},
             headline=headline(rows),
         )
-
-    def describe(self, task: Task) -> str:
-        """The paper's name of the method."""
-        return TITLES[str(task[0])]
 
     @cached_property
     def documents(self) -> dict[str, list[Document]]:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from experiments.ganapathi2008.segmentation.data import LABELS, FloatArray, Picture
 from fieldfit.features.image import out_of_fold
 
-__all__ = ["Boosting", "Trial", "Unaries", "classified"]
-
 
 @dataclass(frozen=True)
 class Boosting:

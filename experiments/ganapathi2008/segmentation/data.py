@@ -20,8 +20,6 @@ from fieldfit.features.image import (
 )
 from fieldfit.io.images import read_image_archive
 
-__all__ = ["LABELS", "Picture", "halves", "pixel_accuracy", "prepared", "read_corel"]
-
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
 

@@ -11,8 +11,6 @@ from experiments.base import Figure
 from experiments.ganapathi2008.methods import TITLES
 from experiments.ganapathi2008.segmentation.data import LABELS, LabelArray, Picture
 
-__all__ = ["COLOURS", "labelled_pictures", "shown_indices"]
-
 #: Colours of the labels, near what they stand for.
 COLOURS = ("#7a5195", "#f2c14e", "#2f6db5", "#dfe7ec", "#4c9a4a", "#b0764a", "#8fd0f0")
 #: Ranks of the pictures that are shown, as shares of all: from hard to easy.

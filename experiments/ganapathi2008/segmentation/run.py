@@ -11,13 +11,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from experiments.base import Outcome, Plan, Result, Results, Task
-from experiments.ganapathi2008.methods import METHODS, TITLES, train
+from experiments.ganapathi2008.methods import METHODS, train
 from experiments.ganapathi2008.segmentation.classifier import (
     Boosting,
     Trial,
@@ -44,8 +44,6 @@ from experiments.ganapathi2008.segmentation.report import (
     table,
 )
 from fieldfit import LBFGS, Camel, ConvergenceWarning, GraphCRF, Objective
-
-__all__ = ["FULL", "QUICK", "Design", "Superpixels"]
 
 #: The method whose accuracy ranks the pictures that are shown.
 RANKED_BY = "cccp"
@@ -152,7 +150,6 @@ class Superpixels(Plan[Design]):
         return Result([row], arrays={} if half else {"labels": np.concatenate(fitted.test_labels)})
 
     def outcome(self, results: Results) -> Outcome:
-        """The paper's table beside ours, and pictures of the first half."""
         rows, alone = results.rows(), results.table("classifier")
         unseen = results.table("out_of_fold")
         training, test = self._parts(0)
@@ -181,11 +178,6 @@ class Superpixels(Plan[Design]):
             },
             headline=headline(rows, alone),
         )
-
-    def describe(self, task: Task) -> str:
-        """Half and method."""
-        what = TITLES.get(str(task[1]), "classifiers")
-        return ", ".join((f"half {int(task[0]) + 1}", what, *map(str, task[2:])))
 
     @cached_property
     def pictures(self) -> dict[int, Picture]:
@@ -244,26 +236,26 @@ class Superpixels(Plan[Design]):
                 for picture, values in zip(pictures, potentials, strict=True)
             ]
 
-        def make(objective: Objective) -> GraphCRF:
-            if isinstance(objective, Camel):
-                objective = replace(objective, max_rounds=design.max_rounds)
-            return GraphCRF(
-                objective,
-                l2=l2,
-                learner=LBFGS(max_iter=design.max_iter, tol=1e-4, value_tol=design.value_tol),
-                pairwise="symmetric",
-                n_labels=len(LABELS),
-                n_jobs=self.settings.n_jobs,
-            )
-
         known = examples(case.training, case.training_potentials)
         labels = [picture.labels for picture in case.training]
-        trained = train(make, method, known, labels)
+        trained = train(partial(self._make, design, l2), method, known, labels)
         with warnings.catch_warnings():
             # every method predicts by belief propagation, whose last beliefs are as good as any
             warnings.simplefilter("ignore", ConvergenceWarning)
             new = trained.estimator.predict(examples(case.test, case.test_potentials))
             return Fitted(trained.columns(), trained.estimator.predict(known), new)
+
+    def _make(self, design: Design, l2: float, objective: Objective) -> GraphCRF:
+        if isinstance(objective, Camel):
+            objective = replace(objective, max_rounds=design.max_rounds)
+        return GraphCRF(
+            objective,
+            l2=l2,
+            learner=LBFGS(max_iter=design.max_iter, tol=1e-4, value_tol=design.value_tol),
+            pairwise="symmetric",
+            n_labels=len(LABELS),
+            n_jobs=self.settings.n_jobs,
+        )
 
     def _best_penalty(self, method: str, training: Sequence[Picture], trial: Trial) -> float:
         """The penalty that labels held out training pictures best; the first, if equal."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.base import Outcome, Plan, Result, Results, Task
-from experiments.ganapathi2008.methods import METHODS, TITLES, Training, train
+from experiments.ganapathi2008.methods import METHODS, Training, train
 from experiments.ganapathi2008.seminars.report import Corpus, headline, micro_bars, report, table
 from experiments.ganapathi2008.seminars.scores import field_scores
 from experiments.seminar_features import mail_features
@@ -32,8 +32,6 @@ from experiments.seminar_mails import (
 from experiments.seminars_reader import FIELDS, SeminarMail
 from fieldfit import ChainCRF, Objective, SkipChainCRF
 from fieldfit.features.text import repeated_capitalised
-
-__all__ = ["FULL", "QUICK", "Design", "Fields"]
 
 #: What ``micro_f1`` and ``macro_f1`` count; the other level is in columns of its own.
 LEVEL = "entity"
@@ -92,7 +90,6 @@ class Fields(Plan[Design]):
         return Result([_row(method, fold, found, scores)], facts=facts)
 
     def outcome(self, results: Results) -> Outcome:
-        """The paper's table beside ours."""
         design, rows, chain_rows = self.design, results.rows(), results.table("chain")
         spans = Counter(span.field for mail in self.mails for span in mail.spans)
         counts = [results[task].facts["n_weights"] for task in self.tasks() if task[1] != CHAIN]
@@ -115,10 +112,6 @@ class Fields(Plan[Design]):
             figures={"micro-f1": micro_bars(rows, LEVEL)},
             headline=headline(rows),
         )
-
-    def describe(self, task: Task) -> str:
-        """Fold and method."""
-        return f"fold {int(task[0]) + 1}, {TITLES.get(str(task[1]), task[1])}"
 
     @cached_property
     def folds(self) -> Folds:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from experiments.seminars_reader import FIELDS
 from fieldfit.metrics import ChunkScore, chunk_scores
 
-__all__ = ["field_scores", "token_scores"]
-
 Labels = Sequence[Iterable[str]]
 
 

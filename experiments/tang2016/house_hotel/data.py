@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from fieldfit import InvalidInputError
 
-__all__ = ["FILE", "KINDS", "SEQUENCES", "Pair", "Sequence", "edge_features", "read_sequences"]
-
 FloatArray = NDArray[np.float64]
 
 FILE = "cmu_house_hotel/house_hotel.npz"

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from experiments.base import Figure, Row
+from experiments.tables import tidy
 from experiments.tang2016.house_hotel.data import SEQUENCES, Sequence
 from experiments.tang2016.house_hotel.methods import METHODS
-
-__all__ = ["confidence_bars", "error_curves", "landmark_picture", "rho_curves"]
 
 COLOURS = {"mle-struct": "#1f6fb4", "max-margin": "#d1651a", "unweighted": "#888888"}
 MARKERS = {"mle-struct": "o", "max-margin": "s", "unweighted": "x"}
@@ -33,7 +32,7 @@ def error_curves(rows: List[Row]) -> Figure:
                 )  # fmt: skip
             axes.set_xlabel("gap, frames")
             axes.set_title(name, fontsize=10)
-            _tidy(axes)
+            tidy(axes)
         panels[0].set_ylabel("wrong matches, percent")
         panels[0].legend(frameon=False, fontsize=8)
         figure.tight_layout()
@@ -57,7 +56,7 @@ def rho_curves(rhos: List[Row]) -> Figure:
         axes.set_xlabel("rho")
         axes.set_ylabel("wrong matches, percent")
         axes.legend(frameon=False, fontsize=8)
-        _tidy(axes)
+        tidy(axes)
         figure.tight_layout()
 
     return draw
@@ -80,7 +79,7 @@ def confidence_bars(matches: List[Row]) -> Figure:
         axes.set_xlabel("probability of the chosen edge")
         axes.set_ylabel("density")
         axes.legend(frameon=False, fontsize=8)
-        _tidy(axes)
+        tidy(axes)
         figure.tight_layout()
 
     return draw
@@ -122,8 +121,3 @@ def landmark_picture(sequence: Sequence, gap: int, matches: List[Row]) -> Figure
         figure.tight_layout()
 
     return draw
-
-
-def _tidy(axes: Any) -> None:
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)

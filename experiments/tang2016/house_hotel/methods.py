@@ -14,11 +14,6 @@ from numpy.typing import NDArray
 from experiments.tang2016.house_hotel.data import Pair, Sequence
 from fieldfit import Assignment, ConvergenceWarning, MatchingCRF, MaxMargin, MLEStruct
 
-__all__ = [
-    "LEARNED", "METHODS", "UNWEIGHTED", "Learned", "Options", "choose", "confidence", "error_of",
-    "learn", "scaled_features", "unweighted_errors",
-]  # fmt: skip
-
 FloatArray = NDArray[np.float64]
 
 UNWEIGHTED = "unweighted"

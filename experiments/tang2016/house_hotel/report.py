@@ -14,8 +14,6 @@ from experiments.tables import markdown_table, text_table
 from experiments.tang2016.house_hotel.data import SEQUENCES
 from experiments.tang2016.house_hotel.methods import LEARNED, METHODS, UNWEIGHTED, Options
 
-__all__ = ["BINS", "Findings", "headline", "mean_share", "report", "table"]
-
 #: Gaps over which errors are averaged: at smaller ones hardly anything is wrong.
 FIRST_HARD_GAP = 30
 #: Edges of the bins of confidence.

@@ -45,8 +45,6 @@ from experiments.tang2016.house_hotel.methods import (
 from experiments.tang2016.house_hotel.report import Findings, headline, report, table
 from fieldfit import Adam, Assignment, ConvergenceWarning, MatchingCRF
 
-__all__ = ["FULL", "QUICK", "Design", "HouseHotel"]
-
 
 @dataclass(frozen=True)
 class Design:
@@ -150,7 +148,6 @@ class HouseHotel(Plan[Design]):
         return Result([row], tables={"matches": matches})
 
     def outcome(self, results: Results) -> Outcome:
-        """Errors against the gap, and what else was compared."""
         design, rows = self.design, results.rows()
         options = replace(self.options, kind=self._best_kind(results))
         kinds = [{**row, "chosen": row["kind"] == options.kind} for row in results.table("kinds")]

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from fieldfit import FileFormatError
 
-__all__ = ["FILE", "N_PAIR_FEATURES", "Wave", "read_waves"]
-
 FloatArray = NDArray[np.float64]
 
 FILE = Path("speed_dating") / "speed_dating.csv.gz"

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.base import Figure
-from experiments.tang2016.roommates.report import mean_of, methods_of
-
-__all__ = ["dating_bars", "room_curves"]
+from experiments.tables import mean_of
+from experiments.tang2016.roommates.report import methods_of
 
 Row = dict[str, Any]
 
@@ -26,10 +25,7 @@ def room_curves(rows: Sequence[Row]) -> Figure:
         for place, (name, title) in enumerate(panels):
             axes = figure.add_subplot(1, 2, place + 1)
             for method in methods_of(rooms, "rooms"):
-                means = [
-                    mean_of([row for row in rooms if row["n_train"] == size], method, name)
-                    for size in sizes
-                ]
+                means = [mean_of(rooms, name, method=method, n_train=size) for size in sizes]
                 if method == "true weights":
                     if name == "accuracy":
                         axes.plot(sizes, means, color="black", linestyle=":", label=method)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.tables import markdown_table, text_table
+from experiments.tables import markdown_table, mean_cell, mean_of, text_table, values_of
 from experiments.tang2016.roommates.dating import N_PAIR_FEATURES, Wave
 
 if TYPE_CHECKING:
     from experiments.tang2016.roommates.run import Design
 
-__all__ = ["headline", "mean_of", "methods_of", "report", "table"]
 
 Row = dict[str, Any]
 
@@ -76,21 +75,9 @@ def methods_of(rows: Sequence[Row], part: str) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows if row["part"] == part))
 
 
-def mean_of(rows: Sequence[Row], method: str, column: str) -> float:
-    """Mean over repeats, NaN if there is none."""
-    values = [row[column] for row in rows if row["method"] == method and row[column] is not None]
-    return float(np.mean(values)) if values else np.nan
-
-
 def _cell(rows: Sequence[Row], method: str, column: str) -> str:
-    """Mean and standard error."""
-    values = [row[column] for row in rows if row["method"] == method and row[column] is not None]
-    if not values:
-        return "-"
-    text = f"{np.mean(values):.3f}"
-    if len(values) > 1:
-        text += f" ({np.std(values, ddof=1) / np.sqrt(len(values)):.3f})"
-    return text
+    values = values_of(rows, column, method=method)
+    return mean_cell(values, 3) if values else "-"
 
 
 def _seconds(rows: Sequence[Row], method: str) -> str:
@@ -174,14 +161,21 @@ def _findings(rows: Sequence[Row]) -> str:
     given = [row for row in rows if row["part"] == "dating-degrees"]
 
     def loss(method: str) -> float:
-        return mean_of(rooms, "true weights", "log_likelihood") - mean_of(
-            rooms, method, "log_likelihood"
-        )
+        best = mean_of(rooms, "log_likelihood", method="true weights")
+        return best - mean_of(rooms, "log_likelihood", method=method)
+
+    def auc(of: Sequence[Row], method: str) -> float:
+        return mean_of(of, "auc", method=method)
+
+    def log_loss(method: str) -> float:
+        return mean_of(given, "log_loss", method=method)
 
     accuracies = {
-        method: mean_of(rooms, method, "accuracy") for method in methods_of(rooms, "rooms")
+        method: mean_of(rooms, "accuracy", method=method) for method in methods_of(rooms, "rooms")
     }
-    cosines = {method: mean_of(rooms, method, "cosine") for method in methods_of(rooms, "rooms")}
+    cosines = {
+        method: mean_of(rooms, "cosine", method=method) for method in methods_of(rooms, "rooms")
+    }
     return (
         f"- Rooms: the hidden weights themselves find {accuracies['true weights']:.1%} of the "
         f"room-mates, because rooms are random; learned ones find {accuracies['likelihood']:.1%} "
@@ -194,17 +188,14 @@ def _findings(rows: Sequence[Row]) -> str:
         "next to nothing here; between the other methods compare the standard errors.\n"
         "- The proved lower bound is far below the likelihood on general graphs: it brackets, it "
         "does not replace.\n"
-        "- Dating: before the evening AUC is "
-        f"{mean_of(before, 'logistic', 'auc'):.3f} for logistic regression and "
-        f"{mean_of(before, 'mle-struct', 'auc'):.3f} for the b-matching, where 0.5 is chance: "
+        f"- Dating: before the evening AUC is {auc(before, 'logistic'):.3f} for logistic "
+        f"regression and {auc(before, 'mle-struct'):.3f} for the b-matching, where 0.5 is chance: "
         "questionnaires say little about who will match.\n"
-        "- Given the degrees, these alone reach an AUC of "
-        f"{mean_of(given, 'degrees only', 'auc'):.3f} (who had no match cannot be in one); "
-        f"features of pairs change it to {mean_of(given, 'mle-struct', 'auc'):.3f} (learned "
-        f"given the degrees) and {mean_of(given, 'logistic', 'auc'):.3f} (logistic), log-loss from "
-        f"{mean_of(given, 'degrees only', 'log_loss'):.4f} to "
-        f"{mean_of(given, 'mle-struct', 'log_loss'):.4f} and "
-        f"{mean_of(given, 'logistic', 'log_loss'):.4f}. Who suits whom is hardly in these answers."
+        f"- Given the degrees, these alone reach an AUC of {auc(given, 'degrees only'):.3f} (who "
+        "had no match cannot be in one); features of pairs change it to "
+        f"{auc(given, 'mle-struct'):.3f} (learned given the degrees) and {auc(given, 'logistic'):.3f} (logistic), log-loss from "
+        f"{log_loss('degrees only'):.4f} to {log_loss('mle-struct'):.4f} and "
+        f"{log_loss('logistic'):.4f}. These answers say little about who suits whom."
     )
 
 
@@ -212,13 +203,11 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
     """Accuracies of rooms, areas under curves of waves."""
     chosen = _largest(rows)
     found = {
-        f"rooms {method} accuracy": mean_of(
-            [row for row in chosen if row["part"] == "rooms"], method, "accuracy"
-        )
+        f"rooms {method} accuracy": mean_of(chosen, "accuracy", method=method, part="rooms")
         for method in methods_of(chosen, "rooms")
     }
     for part in ("dating", "dating-degrees"):
         of_part = [row for row in rows if row["part"] == part]
         for method in methods_of(of_part, part):
-            found[f"{part} {method} auc"] = mean_of(of_part, method, "auc")
+            found[f"{part} {method} auc"] = mean_of(of_part, "auc", method=method)
     return found

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from experiments.tang2016.roommates.scores import calibration_error, edge_logistic
 from fieldfit import ConvergenceWarning, MatchingCRF, MLEStruct, Objective, matching_partition
 
-__all__ = ["FEATURES", "PREFERENCES", "ROOM_METHODS", "Rooms", "draw_rooms", "room_row"]
-
 FloatArray = NDArray[np.float64]
 Partners = NDArray[np.int32]
 

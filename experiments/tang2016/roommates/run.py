@@ -24,8 +24,6 @@ from experiments.tang2016.roommates.report import headline, report, table
 from experiments.tang2016.roommates.rooms import ROOM_METHODS, Rooms, draw_rooms, room_row
 from experiments.tang2016.roommates.waves import BEFORE, GIVEN_DEGREES, before_row, degrees_row
 
-__all__ = ["FULL", "QUICK", "Design", "RoomMates"]
-
 #: Columns of ``results.csv``; empty where they do not apply.
 COLUMNS = (
     "part", "method", "n_train", "repeat", "seconds", "converged", "weight_error", "cosine",
@@ -98,7 +96,6 @@ class RoomMates(Plan[Design]):
         return Result([_row(part, found, n_train, number)])
 
     def outcome(self, results: Results) -> Outcome:
-        """Both parts."""
         rows = results.rows()
         return Outcome(
             rows=rows,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["area_under_curve", "calibration_error", "edge_logistic", "log_loss"]
-
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 

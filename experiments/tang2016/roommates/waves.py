@@ -20,8 +20,6 @@ from experiments.tang2016.roommates.dating import N_PAIR_FEATURES, Wave
 from experiments.tang2016.roommates.scores import area_under_curve, edge_logistic, log_loss
 from fieldfit import Assignment, ConvergenceWarning, MatchingCRF, MaxMargin, MLEStruct
 
-__all__ = ["BEFORE", "GIVEN_DEGREES", "before_row", "degrees_row"]
-
 FloatArray = NDArray[np.float64]
 
 #: Methods for each question, in the order of the report.

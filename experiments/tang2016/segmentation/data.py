@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from fieldfit import InvalidInputError
 from fieldfit.io.images import read_image_archive
 
-__all__ = ["COLOURS", "FILE", "Horses", "distinct", "pixel_features", "read_horses"]
-
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]
 

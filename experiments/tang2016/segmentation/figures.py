@@ -10,8 +10,6 @@ import numpy as np
 from experiments.base import Figure
 from experiments.tang2016.segmentation.data import Horses, LabelArray
 
-__all__ = ["curves", "shown_indices", "shown_labels"]
-
 Row = dict[str, Any]
 
 COLOURS = {

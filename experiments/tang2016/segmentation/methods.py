@@ -1,8 +1,8 @@
 """The methods of ``mle-struct-segmentation``, and the clock and the objective they share.
 
 All learn the same `GridCRF` with the same penalty.  `Recorded` notes the weights after every
-iteration with the processor time so far; what they are worth, `Surrogate` computes afterwards, outside of the
-timing.
+iteration with the processor time so far; `Surrogate` computes the objective there afterwards, so
+that this is not timed.
 """
 
 from __future__ import annotations
@@ -39,21 +39,6 @@ from fieldfit import (
 from fieldfit.learner._base import Fit, Learner, Penalty, Validation
 from fieldfit.learner.frank_wolfe import DualFrankWolfe
 from fieldfit.learner.problem import Problem
-
-__all__ = [
-    "DOUBLE_LOOPS",
-    "METHODS",
-    "SINGLE_LOOP",
-    "VARIANTS",
-    "Afresh",
-    "Limits",
-    "Recorded",
-    "Surrogate",
-    "Trained",
-    "learner_of",
-    "objective_of",
-    "train",
-]
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]

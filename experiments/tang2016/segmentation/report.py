@@ -15,8 +15,6 @@ from experiments.tang2016.segmentation.methods import (
     SINGLE_LOOP,
 )
 
-__all__ = ["Sizes", "headline", "report", "table"]
-
 Row = dict[str, Any]
 
 #: How many times faster than a double loop counts as "much faster".
@@ -71,9 +69,9 @@ SPEED = """
 ## Objective against time
 
 `P(w)` is the penalised tree-reweighted likelihood. It is computed at the weights of every iteration
-or pass, outside of the timing, with messages to {tol:g}; the optimum is the smallest value that any method
-reached. A method is within 1 % from when its `P` *stays* there. *Times* is seconds to 1 % divided
-by those of `mle-struct`.
+or pass, which is not timed, with messages to {tol:g}; the optimum is the smallest value that any
+method reached. A method is within 1 % from when its `P` *stays* there. *Times* is seconds to 1 %
+divided by those of `mle-struct`.
 """
 
 VARIANTS_TEXT = """

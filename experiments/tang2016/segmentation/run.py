@@ -39,8 +39,6 @@ from experiments.tang2016.segmentation.times import (
     variant_row,
 )
 
-__all__ = ["FULL", "QUICK", "Design", "Segmentation", "intersection_over_union"]
-
 #: Share of the training pictures that the penalty is chosen on.
 HELD_OUT = 0.25
 #: Descents for that choice end early.
@@ -110,7 +108,6 @@ class Segmentation(Plan[Design]):
         return self._train_variant(name, chosen)
 
     def outcome(self, results: Results) -> Outcome:
-        """Speed for every penalty, methods and variants for the chosen one."""
         design, horses, chosen = self.design, self.horses, self._chosen(results)
         speed: list[dict[str, Any]] = []
         trace: list[dict[str, Any]] = []

@@ -11,10 +11,6 @@ from numpy.typing import NDArray
 
 from experiments.tang2016.segmentation.methods import Surrogate, Trained
 
-__all__ = [
-    "Course", "course_of", "optimum_of", "speed_row", "trace_rows", "variant_row",
-]  # fmt: skip
-
 FloatArray = NDArray[np.float64]
 
 

@@ -19,8 +19,6 @@ from fieldfit.learner._base import Penalty
 from fieldfit.learner.frank_wolfe import DualFrankWolfe
 from fieldfit.learner.problem import one_blas_thread
 
-__all__ = ["ESTIMATORS", "Estimate", "estimate", "sample_matchings", "signal_weights"]
-
 FloatArray = NDArray[np.float64]
 
 #: Of the search by best matchings.

@@ -8,11 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from experiments.base import Figure, Row
-from experiments.tables import markdown_table, text_table
-
-__all__ = [
-    "bracket_curves", "headline", "likelihood_curves", "n_violations", "report", "table",
-]  # fmt: skip
+from experiments.tables import deviation, distinct, markdown_table, text_table, tidy
 
 #: Rounding that is no violation of a bracket, nats per sample.
 ROUNDING = 1e-9
@@ -99,7 +95,7 @@ def headline(rows: Sequence[Row]) -> dict[str, Any]:
         "runs": len(rows) // len(LABELS),
         "unconverged": sum(not row["converged"] for row in rows),
     }
-    for signal in dict.fromkeys(row["signal"] for row in rows):
+    for signal in distinct(rows, "signal"):
         for method in ("bethe", "rw"):
             found[f"{signal} {method} mean loss"] = float(np.mean(_losses(rows, signal, method)))
     return found
@@ -130,7 +126,7 @@ def _curves(rows: Sequence[Row], key: str, label: str) -> Figure:
 
     def draw(figure: Any) -> None:
         figure.set_size_inches(9.0, 3.6)
-        signals = list(dict.fromkeys(row["signal"] for row in rows))
+        signals = distinct(rows, "signal")
         panels = figure.subplots(1, len(signals), squeeze=False)[0]
         for axes, signal in zip(panels, signals, strict=True):
             for method, colour in COLOURS.items():
@@ -140,14 +136,13 @@ def _curves(rows: Sequence[Row], key: str, label: str) -> Figure:
                         values.setdefault(row["n_samples"], []).append(row[key])
                 axes.errorbar(
                     list(values), [np.mean(v) for v in values.values()],
-                    yerr=[_deviation(v) for v in values.values()],
+                    yerr=[deviation(v) for v in values.values()],
                     marker="o", markersize=4, capsize=3, color=colour, label=LABELS[method],
                 )  # fmt: skip
             axes.set_xscale("log")
             axes.set_xlabel("number of samples")
             axes.set_title(f"{signal} signal, n = {n}", fontsize=10)
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
+            tidy(axes)
         panels[0].set_ylabel(label)
         panels[-1].legend(frameon=False, fontsize=8)
         figure.tight_layout()
@@ -158,7 +153,7 @@ def _curves(rows: Sequence[Row], key: str, label: str) -> Figure:
 def _comparison(rows: Sequence[Row]) -> str:
     """Who is better, counted, and what the paper says."""
     lines = []
-    for signal in dict.fromkeys(row["signal"] for row in rows):
+    for signal in distinct(rows, "signal"):
         bethe, rw = _losses(rows, signal, "bethe"), _losses(rows, signal, "rw")
         lines.append(
             [
@@ -209,10 +204,6 @@ def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         cells = []
         for method, name in columns:
             values = [run[method][name] for run in runs]
-            cells.append(f"{np.mean(values):.3f} ({_deviation(values):.3f})")
+            cells.append(f"{np.mean(values):.3f} ({deviation(values):.3f})")
         lines.append([*map(str, key), *cells])
     return header, lines
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

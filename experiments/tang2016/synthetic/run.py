@@ -30,8 +30,6 @@ from experiments.tang2016.synthetic.report import (
     table,
 )
 
-__all__ = ["FULL", "QUICK", "Design", "RandomMatchings"]
-
 IntArray = NDArray[np.int64]
 
 
@@ -80,7 +78,6 @@ class RandomMatchings(Plan[Design]):
         return Result(_rows(self.design, signal, repeat, partners[:count]))
 
     def outcome(self, results: Results) -> Outcome:
-        """Likelihoods and their brackets."""
         rows = results.rows()
         return Outcome(
             rows=rows,
@@ -94,10 +91,6 @@ class RandomMatchings(Plan[Design]):
         """All estimators once."""
         partners = self._draw("low", 3, 0)[:10]
         _rows(self.design, "low", 0, partners)
-
-    def describe(self, task: Task) -> str:
-        """Signal and sizes."""
-        return f"{task[0]} signal, n = {task[1]}, {task[3]} samples"
 
     def _draw(self, signal: str, n: int, repeat: int) -> IntArray:
         design = self.design

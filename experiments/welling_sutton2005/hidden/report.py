@@ -10,9 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.base import Figure, Row
-from experiments.tables import OUR_COLOUR, PAPER_COLOUR, markdown_table, text_table
-
-__all__ = ["INDEPENDENT", "Machine", "filters", "headline", "likelihood_bars", "report", "table"]
+from experiments.tables import (
+    OUR_COLOUR,
+    PAPER_COLOUR,
+    deviation,
+    distinct,
+    fold_cell,
+    markdown_table,
+    mean_of,
+    text_table,
+    values_of,
+)
 
 #: The model without hidden units.
 INDEPENDENT = "independent pixels"
@@ -76,7 +84,10 @@ def report(rows: Sequence[Row], machine: Machine) -> str:
 
 def headline(rows: Sequence[Row]) -> dict[str, Any]:
     """Mean test log-likelihoods."""
-    return {method: _mean(rows, method, "log_likelihood") for method in _methods(rows)}
+    return {
+        method: mean_of(rows, "log_likelihood", method=method)
+        for method in distinct(rows, "method")
+    }
 
 
 def likelihood_bars(rows: Sequence[Row]) -> Figure:
@@ -85,9 +96,9 @@ def likelihood_bars(rows: Sequence[Row]) -> Figure:
     def draw(figure: Any) -> None:
         figure.set_size_inches(7.0, 3.4)
         axes = figure.subplots()
-        methods = _methods(rows)
-        values = [_mean(rows, method, "log_likelihood") for method in methods]
-        spread = [_deviation(rows, method, "log_likelihood") for method in methods]
+        methods = distinct(rows, "method")
+        values = [mean_of(rows, "log_likelihood", method=method) for method in methods]
+        spread = [deviation(values_of(rows, "log_likelihood", method=method)) for method in methods]
         colours = [PAPER_COLOUR if method == INDEPENDENT else OUR_COLOUR for method in methods]
         axes.errorbar(values, methods, xerr=spread, fmt="none", ecolor="#444444", capsize=3)
         axes.scatter(values, methods, c=colours, zorder=3)
@@ -124,40 +135,15 @@ def filters(weights: Mapping[str, NDArray[np.float64]], used: NDArray[np.bool_])
 def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     header = ["method", "test", "training", "seconds", "iterations", "converged, %"]
     lines = []
-    for method in _methods(rows):
-        chosen = [row for row in rows if row["method"] == method]
-        converged = 100.0 * np.mean([bool(row["converged"]) for row in chosen])
+    for method in distinct(rows, "method"):
         lines.append(
             [
                 method,
-                _cell(rows, method, "log_likelihood", 2),
-                _cell(rows, method, "training_log_likelihood", 2),
-                _cell(rows, method, "seconds", 1),
-                f"{_mean(rows, method, 'n_iter'):.0f}",
-                f"{converged:.0f}",
+                fold_cell(values_of(rows, "log_likelihood", method=method), digits=2),
+                fold_cell(values_of(rows, "training_log_likelihood", method=method), digits=2),
+                fold_cell(values_of(rows, "seconds", method=method), digits=1),
+                f"{mean_of(rows, 'n_iter', method=method):.0f}",
+                f"{100.0 * mean_of(rows, 'converged', method=method):.0f}",
             ]
         )
     return header, lines
-
-
-def _cell(rows: Sequence[Row], method: str, key: str, digits: int) -> str:
-    text = f"{_mean(rows, method, key):.{digits}f}"
-    spread = _deviation(rows, method, key)
-    return f"{text} ({spread:.{digits}f})" if spread else text
-
-
-def _values(rows: Sequence[Row], method: str, key: str) -> list[float]:
-    return [float(row[key]) for row in rows if row["method"] == method]
-
-
-def _mean(rows: Sequence[Row], method: str, key: str) -> float:
-    return float(np.mean(_values(rows, method, key)))
-
-
-def _deviation(rows: Sequence[Row], method: str, key: str) -> float:
-    values = _values(rows, method, key)
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def _methods(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))

@@ -41,8 +41,6 @@ from fieldfit import (
 )
 from fieldfit.learner._base import Learner
 
-__all__ = ["FULL", "METHODS", "QUICK", "Design", "HiddenUnits"]
-
 FloatArray = NDArray[np.float64]
 
 #: Objective of each method; names are those of ``results.csv``.
@@ -140,7 +138,6 @@ class HiddenUnits(Plan[Design]):
         return Result([row], arrays={} if repeat else {"couplings": couplings})
 
     def outcome(self, results: Results) -> Outcome:
-        """Likelihoods, and couplings as pictures."""
         rows, design = results.rows(), self.design
         pixels, used = self.pixels
         machine = Machine(

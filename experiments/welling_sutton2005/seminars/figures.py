@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.base import Figure, Row
-from experiments.tables import OUR_COLOUR, PAPER_COLOUR
+from experiments.tables import OUR_COLOUR, PAPER_COLOUR, tidy
 from experiments.welling_sutton2005.seminars.report import PAPER
-
-__all__ = ["f1_bars", "time_points"]
 
 #: Markers of the families of methods.
 MARKERS = {"bethe": "o", "mf": "s", "bp": "D"}
@@ -68,8 +66,7 @@ def time_points(rows: Sequence[Row]) -> Figure:
             axes.margins(x=0.25, y=0.15)
             axes.set_xlabel("training, seconds")
             axes.set_title(model, fontsize=10)
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
+            tidy(axes)
         panels[0].set_ylabel("token F1, percent")
         figure.tight_layout()
 

@@ -11,8 +11,6 @@ from experiments.seminar_mails import Example, in_matrices, split_mails
 from experiments.welling_sutton2005.seminars.methods import predict_speakers, token_scores, train
 from fieldfit import Objective
 
-__all__ = ["CHOOSER", "choose_links"]
-
 #: The method that compares them, on the 2-clique model: the one that trains fastest.
 CHOOSER = "CF5-bethe"
 #: One of so many training mails is held out.

@@ -35,17 +35,6 @@ from fieldfit import (
 )
 from fieldfit.objective._base import Inference
 
-__all__ = [
-    "METHODS",
-    "Decisions",
-    "Meter",
-    "Training",
-    "contrastive_objective",
-    "predict_speakers",
-    "token_scores",
-    "train",
-]
-
 LabelArray = NDArray[np.int32]
 #: Whether tokens are in the name of a speaker.
 Decisions = NDArray[np.bool_]

@@ -10,8 +10,6 @@ from experiments.base import Row
 from experiments.tables import Column, fold_cell, markdown_table, means, paper_table, terminal_table
 from experiments.welling_sutton2005.seminars.links import CHOOSER
 
-__all__ = ["PAPER", "Corpus", "headline", "report", "table"]
-
 #: Table 1 of the paper: token F1, percent.
 PAPER: Mapping[str, Mapping[str, float]] = {
     "2-clique": {
@@ -158,12 +156,7 @@ def speed_ups(rows: Sequence[Row], key: str) -> dict[str, float]:
 def report(rows: Sequence[Row], tests: Sequence[Row], links: Sequence[Row], corpus: Corpus) -> str:
     """What was done, F1 beside the paper's, costs, significance, how trainings ended."""
     done = WHAT_WAS_DONE.format(
-        n_mails=corpus.n_mails,
-        n_tokens=corpus.n_tokens,
-        n_speaker_tokens=corpus.n_speaker_tokens,
-        folds=corpus.folds,
-        n_links=corpus.n_links,
-        min_count=corpus.min_count,
+        **vars(corpus),
         two=corpus.n_weights["2-clique"],
         four=corpus.n_weights["4-clique"],
     )

@@ -41,8 +41,6 @@ from experiments.welling_sutton2005.seminars.report import Corpus, headline, rep
 from fieldfit import Objective, SkipChainCRF
 from fieldfit.features.text import repeated_capitalised
 
-__all__ = ["FULL", "MODELS", "QUICK", "Design", "Speakers", "linked_mails"]
-
 #: The two models, and whether their edges have features.
 MODELS = {"2-clique": False, "4-clique": True}
 
@@ -120,7 +118,6 @@ class Speakers(Plan[Design]):
         return Result([row], facts=facts, arrays={"right": guess == true})
 
     def outcome(self, results: Results) -> Outcome:
-        """The paper's table beside ours, costs, and McNemar's test of all pairs of methods."""
         design, labels = self.design, self.labels
         rows = results.rows()
         rows.sort(key=lambda row: list(MODELS).index(row["model"]))  # stable: folds stay in order
@@ -162,11 +159,6 @@ class Speakers(Plan[Design]):
             for method in self.design.methods:
                 make = self._maker(model, max_iter=1)
                 train(make, method, split.training, split.training_labels)
-
-    def describe(self, task: Task) -> str:
-        """Fold, model and method."""
-        what = "which words to link" if task[1] == LINKS else f"{task[1]}, {task[2]}"
-        return f"fold {int(task[0]) + 1}, {what}"
 
     @cached_property
     def folds(self) -> Folds:
