@@ -15,6 +15,7 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.core.batch import Batch
 from fieldfit.inference._bethe_energy import BetheEnergy
 from fieldfit.inference._message_model import build_model, initial_state
@@ -22,7 +23,6 @@ from fieldfit.inference._message_run import sweep_kernel
 from fieldfit.inference.belief_optimization import BeliefOptimization, relax_bethe
 from fieldfit.inference.schedule import cached_plan, common_labels
 from fieldfit.kernels.arrays import Changes
-from experiments.base import markdown_table
 
 N_MODELS = 50
 #: Skip-chains: examples, variables of each, links beyond the chain.

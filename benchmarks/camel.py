@@ -17,6 +17,9 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.ganapathi2008.ner.data import examples, model_labels, read_documents
+from experiments.ganapathi2008.ner.run import FULL
+from experiments.tables import markdown_table
 from fieldfit.estimators._chain_labels import label_classes, number_labels
 from fieldfit.estimators.chain import UNSEEN
 from fieldfit.features.text import drop_rare
@@ -24,9 +27,6 @@ from fieldfit.learner._base import Penalty
 from fieldfit.learner.camel import CamelRounds
 from fieldfit.learner.camel_duals import JointDual, WeightDual
 from fieldfit.learner.problem import TemplateProblem, one_blas_thread
-from experiments.base import markdown_table
-from experiments.ganapathi2008.ner.data import examples, model_labels, read_documents
-from experiments.ganapathi2008.ner.run import FULL
 
 #: Articles of the comparison of solvers.
 N_ARTICLES = 200

@@ -16,15 +16,15 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.seminar_mails import FILE
+from experiments.seminars_reader import read_seminars
+from experiments.tables import markdown_table
+from experiments.welling_sutton2005.seminars.run import linked_mails
 from fieldfit.estimators._chain_labels import label_classes, number_labels
 from fieldfit.estimators.chain import UNSEEN
-from experiments.seminars_reader import read_seminars
 from fieldfit.learner._base import Penalty
 from fieldfit.learner.problem import TemplateProblem, one_blas_thread
 from fieldfit.objective._base import Objective
-from experiments.base import markdown_table
-from experiments.seminar_mails import FILE
-from experiments.welling_sutton2005.seminars.run import linked_mails
 
 #: Sweeps that one contrastive gradient may cost.
 N_SWEEPS = 12

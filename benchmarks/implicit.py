@@ -16,6 +16,7 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.adjoint.implicit import implicit_gradient
 from fieldfit.adjoint.losses import MarginalLoss
 from fieldfit.core.entropy_weights import EntropyWeights
@@ -24,7 +25,6 @@ from fieldfit.inference._node_system import NodeSystem
 from fieldfit.inference.convex_dual import ConvexDual
 from fieldfit.inference.convex_primal import ConvexPrimal
 from fieldfit.objective.implicit import ImplicitLoss
-from experiments.base import markdown_table
 
 BATCHES: dict[str, Callable[[], ff.Batch]] = {
     "28 x 28, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)]),

@@ -20,9 +20,9 @@ from scipy.sparse.csgraph import maximum_flow
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.oracle.max_flow import MaxFlow
 from fieldfit.oracle.roof_duality import RoofDuality
-from experiments.base import markdown_table
 
 try:
     import maxflow as peer

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit.cli._compilation import compile_elsewhere
 from fieldfit.cli.demo_digits import NoisyDigits
 from fieldfit.core.entropy import TreeReweighted
 from fieldfit.core.graph import FactorGraph
 from fieldfit.core.potentials import Potentials
 from fieldfit.estimators.grid import GridCRF
 from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
-from fieldfit.cli._compilation import compile_elsewhere
 
 __all__ = [
     "METHODS",
