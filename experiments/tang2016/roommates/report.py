@@ -195,7 +195,8 @@ def _findings(rows: Sequence[Row]) -> str:
         "had no match cannot be in one); features of pairs change it to "
         f"{auc(given, 'mle-struct'):.3f} (learned given the degrees) and "
         f"{auc(given, 'logistic'):.3f} (logistic), log-loss from {log_loss('degrees only'):.4f} "
-        f"to {log_loss('mle-struct'):.4f} and {log_loss('logistic'):.4f}. These answers say little about who suits whom."
+        f"to {log_loss('mle-struct'):.4f} and {log_loss('logistic'):.4f}. "
+        "These answers say little about who suits whom."
     )
 
 
