@@ -18,11 +18,11 @@ from experiments.__main__ import main
 from experiments.base import Settings
 from experiments.driver import run_plan
 from experiments.mcnemar import mcnemar
-from experiments.welling_sutton2005.seminars.links import choose_links
 from experiments.welling_sutton2005.seminars.methods import (
     METHODS,
     Meter,
     MeteredInference,
+    choose_links,
     contrastive_objective,
     token_scores,
 )

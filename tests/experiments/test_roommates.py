@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from experiments.base import Settings
 from experiments.driver import run_plan
-from experiments.tang2016.roommates import dating
+from experiments.tang2016.roommates import data as dating
 from experiments.tang2016.roommates.rooms import PREFERENCES, ROOM_METHODS, _draw, draw_rooms
 from experiments.tang2016.roommates.run import COLUMNS, Design, RoomMates
 from experiments.tang2016.roommates.scores import area_under_curve, calibration_error, log_loss

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.tables import markdown_table, mean_cell, mean_of, text_table, values_of
-from experiments.tang2016.roommates.dating import N_PAIR_FEATURES, Wave
+from experiments.tang2016.roommates.data import N_PAIR_FEATURES, Wave
 
 if TYPE_CHECKING:
     from experiments.tang2016.roommates.run import Design

@@ -4,7 +4,7 @@ Tang et al. learn which students share a room; their data are not public.  Two e
 
 * *rooms*: dormitories drawn exactly from a model with known weights over general perfect matchings
   (`rooms`), so that one sees whether weights are recovered, and exact likelihoods are known;
-* *dating*: the waves of a speed-dating study, b-matchings of women and men (`dating`, `waves`),
+* *dating*: the waves of a speed-dating study, b-matchings of women and men (`data`, `waves`),
   before the evening and given everybody's number of matches.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from experiments.base import Outcome, Plan, Result, Results, Task
-from experiments.tang2016.roommates.dating import FILE, Wave, read_waves
+from experiments.tang2016.roommates.data import FILE, Wave, read_waves
 from experiments.tang2016.roommates.figures import dating_bars, room_curves
 from experiments.tang2016.roommates.report import headline, report, table
 from experiments.tang2016.roommates.rooms import ROOM_METHODS, Rooms, draw_rooms, room_row

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.tang2016.roommates.dating import N_PAIR_FEATURES, Wave
+from experiments.tang2016.roommates.data import N_PAIR_FEATURES, Wave
 from experiments.tang2016.roommates.scores import area_under_curve, edge_logistic, log_loss
 from fieldfit import Assignment, ConvergenceWarning, MatchingCRF, MaxMargin, MLEStruct
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.base import Row
 from experiments.tables import Column, fold_cell, markdown_table, means, paper_table, terminal_table
-from experiments.welling_sutton2005.seminars.links import CHOOSER
+from experiments.welling_sutton2005.seminars.methods import CHOOSER
 
 #: Table 1 of the paper: token F1, percent.
 PAPER: Mapping[str, Mapping[str, float]] = {

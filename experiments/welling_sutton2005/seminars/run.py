@@ -29,10 +29,10 @@ from experiments.seminar_mails import (
 )
 from experiments.seminars_reader import SeminarMail
 from experiments.welling_sutton2005.seminars.figures import f1_bars, time_points
-from experiments.welling_sutton2005.seminars.links import choose_links
 from experiments.welling_sutton2005.seminars.methods import (
     METHODS,
     Decisions,
+    choose_links,
     predict_speakers,
     token_scores,
     train,
