@@ -198,6 +198,8 @@ def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, str], None
         def update(done: int, total: int, what: str) -> None:
             if bar.total is None:  # what was found does not count for the speed
                 bar.total, bar.initial, bar.n = total, done, done
+            if done == bar.initial:  # nor does compilation
+                bar.unpause()
             bar.set_postfix_str(what, refresh=False)
             bar.update(done - bar.n)
             bar.refresh()
@@ -216,11 +218,14 @@ class _Lines:
 
     def __call__(self, done: int, total: int, what: str) -> None:
         if self.first is None:
-            self.first, self.begin = done, time.monotonic()
+            self.first = done
             if done:
                 self._say(f"{done} of {total} tasks found")
+        if done == self.first:
+            self.begin = time.monotonic()  # compilation does not count for the speed
+            return
         tenth = done * 10 // max(total, 1)
-        if done == self.first or tenth == self.shown:
+        if tenth == self.shown:
             return
         self.shown = tenth
         left = (time.monotonic() - self.begin) / (done - self.first) * (total - done)

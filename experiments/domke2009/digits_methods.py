@@ -159,6 +159,13 @@ class DigitPlan(Plan[Design]):
         """Of every fit."""
         return replace(self.design.limits, n_jobs=self.settings.n_jobs)
 
+    def few(self, noise: float) -> DigitSplit:
+        """Two pictures, to compile with."""
+        split = self.split(0, noise)
+        return DigitSplit(
+            split.train[:2], split.noisy_train[:2], split.test[:2], split.noisy_test[:2]
+        )
+
     def split(self, repeat: int, noise: float, ink: int = INK) -> DigitSplit:
         """One choice of pictures, at one level of noise."""
         seed = (self.settings.seed, repeat)

@@ -17,10 +17,7 @@ import numpy as np
 from experiments.base import Outcome, Result, Results, Task
 from experiments.domke2009.digits.figures import N_SHOWN, error_curves, pictures
 from experiments.domke2009.digits.report import headline, report, table
-from experiments.domke2009.digits_data import (
-    INK,
-    DigitSplit,
-)
+from experiments.domke2009.digits_data import INK
 from experiments.domke2009.digits_methods import (
     CONVEX,
     METHODS,
@@ -153,10 +150,7 @@ class NoisyDigits(DigitPlan[Design]):
 
     def warm_up(self) -> None:
         """One iteration of every method."""
-        split = self.split(0, self.design.noises[0])
-        few = DigitSplit(
-            split.train[:2], split.noisy_train[:2], split.test[:2], split.noisy_test[:2]
-        )
+        few = self.few(self.design.noises[0])
         for name in self.design.methods:
             fit_method(METHODS[name], few, Limits(max_iter=1), None)
 

@@ -93,6 +93,14 @@ class Entropies(DigitPlan[Design]):
         )  # fmt: skip
         return Result([dict(zip(COLUMNS, values, strict=True))], arrays={"weights": weights})
 
+    def warm_up(self) -> None:
+        few, limits = self.few(self.design.noise), Limits(max_iter=1)
+        parts = digit_parts(few.noisy_train, few.train)
+        for objective in (METHODS[CONVEX].objective, NAMED["A"].objective):
+            problem = digit_problem(objective, parts, limits)
+            fit, _ = minimize(problem, np.zeros(problem.n_weights), limits)
+            ink_beliefs(objective, parts, fit.weights)
+
     def outcome(self, results: Results) -> Outcome:
         rows = results.rows()
         return Outcome(

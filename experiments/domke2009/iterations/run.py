@@ -87,6 +87,11 @@ class Iterations(DigitPlan[Design]):
             rows.append(dict(zip(COLUMNS, values, strict=True)))
         return Result(rows)
 
+    def warm_up(self) -> None:
+        few, limits = self.few(self.design.noises[0]), Limits(max_iter=1)
+        for method in (METHODS[CONVEX], Method("", procedural(LOSS, 1))):
+            fit_method(method, few, limits, None)
+
     def outcome(self, results: Results) -> Outcome:
         rows = results.rows()
         return Outcome(
