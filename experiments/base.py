@@ -97,11 +97,11 @@ class Results(Protocol):
     def __getitem__(self, task: Task) -> Result:
         """The result of one task, with its arrays."""
 
-    def rows(self, *first: str | int | float) -> list[dict[str, Any]]:
-        """Rows of all tasks that begin so, in the order of the tasks."""
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of all tasks, in their order."""
 
     def table(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a further table, in the order of the tasks."""
+        """Rows of a further table, likewise."""
 
 
 @dataclass(frozen=True)

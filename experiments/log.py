@@ -91,23 +91,16 @@ class RunLog:
                 arrays = {name: archive[name] for name in archive.files}
         return Result(line["rows"], line["tables"], line["facts"], arrays)
 
-    def rows(self, *first: str | int | float) -> list[dict[str, Any]]:
-        """Rows of all tasks that begin so, in the order of the tasks."""
-        return [
-            row
-            for task in self._numbers
-            if task in self._lines and task[: len(first)] == first
-            for row in self._lines[task]["rows"]
-        ]
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of all tasks, in their order."""
+        return [row for line in self._in_order() for row in line["rows"]]
 
     def table(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a further table, in the order of the tasks."""
-        return [
-            row
-            for task in self._numbers
-            if task in self._lines
-            for row in self._lines[task]["tables"].get(name, ())
-        ]
+        """Rows of a further table, likewise."""
+        return [row for line in self._in_order() for row in line["tables"].get(name, ())]
+
+    def _in_order(self) -> list[dict[str, Any]]:
+        return [self._lines[task] for task in self._numbers if task in self._lines]
 
     def seconds(self) -> tuple[float, float]:
         """Wall time and processor time of all tasks."""

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import fake_experiment
@@ -97,6 +98,21 @@ def test_every_plan_has_sizes_and_tasks_that_differ():
 def test_plans_are_where_their_names_say():
     for experiment in EXPERIMENTS.values():
         assert (experiment.folder / "run.py").exists()
+
+
+def test_experiments_are_distributed_with_the_sources_but_not_installed():
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]
+    assert targets["wheel"]["packages"] == ["src/fieldfit"]
+    assert "experiments" in targets["sdist"]["include"]
+
+
+def test_no_folder_has_many_modules_and_imports_are_absolute():
+    for folder in {path.parent for path in (ROOT / "experiments").rglob("*.py")}:
+        assert len(list(folder.glob("*.py"))) <= 20, folder
+    for path in (ROOT / "experiments").rglob("*.py"):
+        assert not re.search(r"^\s*from \.", path.read_text(), re.MULTILINE), path
 
 
 def test_missing_matplotlib_is_said_before_the_work(fake, monkeypatch, tmp_path):
