@@ -16,13 +16,13 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
 from experiments.tables import markdown_table
-from fieldfit.core.batch import Batch
-from fieldfit.inference._bethe_energy import BetheEnergy
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference._message_run import sweep_kernel
-from fieldfit.inference.belief_optimization import BeliefOptimization, relax_bethe
-from fieldfit.inference.schedule import cached_plan, common_labels
-from fieldfit.kernels.arrays import Changes
+from fieldfit.graph.batch import Batch
+from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.message_run import sweep_kernel
+from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, relax_bethe
+from fieldfit.inference.messages.schedule import cached_plan, common_labels
+from fieldfit.inference.messages.message_arrays import Changes
 
 N_MODELS = 50
 #: Skip-chains: examples, variables of each, links beyond the chain.

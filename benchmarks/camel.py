@@ -20,13 +20,13 @@ from benchmarks.timing import best_of
 from experiments.ganapathi2008.ner.data import examples, model_labels, read_documents
 from experiments.ganapathi2008.ner.run import FULL
 from experiments.tables import markdown_table
-from fieldfit.estimators._chain_labels import label_classes, number_labels
-from fieldfit.estimators.chain import UNSEEN
+from fieldfit.models.chain.chain_crf import label_classes, number_labels
+from fieldfit.models.chain.chain_crf import UNSEEN
 from fieldfit.features.text import drop_rare
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.camel import CamelRounds
-from fieldfit.learner.camel_duals import JointDual, WeightDual
-from fieldfit.learner.problem import TemplateProblem, one_blas_thread
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.camel_rounds import CamelRounds
+from fieldfit.learners.camel_dual import JointDual, WeightDual
+from fieldfit.learners.problem import TemplateProblem, one_blas_thread
 
 #: Articles of the comparison of solvers.
 N_ARTICLES = 200

@@ -23,10 +23,10 @@ import numpy as np
 
 from benchmarks.chain_runs import install_crfsuite, run
 from benchmarks.run import Table, table
-from fieldfit.cli._token_features import token_attributes
+from fieldfit.cli.kinds.token_features import token_attributes
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.io.columns import read_columns
+from fieldfit.models.chain.chain_crf import ChainCRF
+from fieldfit.io.sequences import read_columns
 from fieldfit.metrics import chunk_f1
 
 #: CRFsuite's c2 = 1.

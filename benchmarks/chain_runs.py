@@ -83,8 +83,8 @@ CHILD_FIELDFIT = (
     SHARED
     + """
 import warnings
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.learner.lbfgs import LBFGS
+from fieldfit.models.chain.chain_crf import ChainCRF
+from fieldfit.learners.lbfgs import LBFGS
 X, Y = read(train)
 warnings.simplefilter("ignore")
 # loads the compiled kernels for this number of labels

@@ -20,11 +20,11 @@ from experiments.seminar_mails import FILE
 from experiments.seminars_reader import read_seminars
 from experiments.tables import markdown_table
 from experiments.welling_sutton2005.seminars.run import linked_mails
-from fieldfit.estimators._chain_labels import label_classes, number_labels
-from fieldfit.estimators.chain import UNSEEN
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.problem import TemplateProblem, one_blas_thread
-from fieldfit.objective._base import Objective
+from fieldfit.models.chain.chain_crf import label_classes, number_labels
+from fieldfit.models.chain.chain_crf import UNSEEN
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.problem import TemplateProblem, one_blas_thread
+from fieldfit.objectives.base import Objective
 
 #: Sweeps that one contrastive gradient may cost.
 N_SWEEPS = 12

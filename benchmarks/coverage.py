@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pages import replace_section, stamp
-from fieldfit.core.graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.ising import IsingModel
+from fieldfit.models.pairwise.ising_model import IsingModel
 
 SIDE, N_SAMPLES, LEVEL = 4, 2000, 0.95
 OBJECTIVES = ("likelihood", "pseudolikelihood")

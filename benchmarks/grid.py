@@ -25,9 +25,9 @@ import fieldfit as ff
 from benchmarks.grid_data import COLOURS, NOISE, SEED, digits, snakes, street_scenes
 from benchmarks.pages import replace_section
 from benchmarks.run import Table, table
-from fieldfit.estimators._parts import make_parts
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.problem import TemplateProblem
+from fieldfit.models.parts import make_parts
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.problem import TemplateProblem
 
 #: Seconds that mrftools took for one epoch (ten sweeps, warm start) of the same 90 pictures.
 MRFTOOLS = 0.24

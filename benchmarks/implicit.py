@@ -17,14 +17,14 @@ from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
 from experiments.tables import markdown_table
-from fieldfit.adjoint.implicit import implicit_gradient
-from fieldfit.adjoint.losses import MarginalLoss
-from fieldfit.core.entropy_weights import EntropyWeights
-from fieldfit.inference._node_pattern import node_matrix
-from fieldfit.inference._node_system import NodeSystem
-from fieldfit.inference.convex_dual import ConvexDual
-from fieldfit.inference.convex_primal import ConvexPrimal
-from fieldfit.objective.implicit import ImplicitLoss
+from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
+from fieldfit.objectives.marginal_losses import MarginalLoss
+from fieldfit.entropy.configuration_weights import EntropyWeights
+from fieldfit.inference.second_order.hessian_blocks import node_matrix
+from fieldfit.inference.second_order.marginal_hessian import NodeSystem
+from fieldfit.inference.convex.convex_dual import ConvexDual
+from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.objectives.implicit_loss import ImplicitLoss
 
 BATCHES: dict[str, Callable[[], ff.Batch]] = {
     "28 x 28, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)]),

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pages import replace_section, stamp
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
-from fieldfit.core.regions import RegionGraph
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
-from fieldfit.inference.sum_product import SumProduct
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.inference.kikuchi.region_graph import RegionGraph
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.inference.messages.sum_product import SumProduct
 
 FIELD = 0.25
 SETTINGS = ((6, 0.5), (6, 1.5), (6, 3.0), (10, 0.5), (10, 1.5), (10, 3.0))

@@ -21,8 +21,8 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
 from experiments.tables import markdown_table
-from fieldfit.oracle.max_flow import MaxFlow
-from fieldfit.oracle.roof_duality import RoofDuality
+from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
+from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
 
 try:
     import maxflow as peer

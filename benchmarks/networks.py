@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.pages import replace_section, stamp
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators.ising import IsingModel
+from fieldfit.models.pairwise.ising_model import IsingModel
 from fieldfit.io.samples import SampleTable, read_samples
 
 N_DRAWN = 5000

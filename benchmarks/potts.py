@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pages import replace_section, stamp
-from fieldfit.estimators.potts import PottsModel, sequence_weights
+from fieldfit.models.pairwise.potts_model import PottsModel, sequence_weights
 from fieldfit.io.samples import read_fasta
 
 TOP = (10, 20, 50, 100)

@@ -20,12 +20,12 @@ from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
 from experiments.tables import markdown_table
-from fieldfit.adjoint.unrolled import UnrolledSumProduct
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference.schedule import common_labels
-from fieldfit.kernels.arrays import Changes
-from fieldfit.kernels.sweeps import run_sweeps
-from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.schedule import common_labels
+from fieldfit.inference.messages.message_arrays import Changes
+from fieldfit.inference.messages.message_sweeps import run_sweeps
+from fieldfit.objectives.procedural_loss import ProceduralLoss
 
 N_SWEEPS = 5
 #: So many that what comes before and after the sweeps hardly counts.

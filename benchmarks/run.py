@@ -28,11 +28,11 @@ from benchmarks.procedural import gradients_of_sweeps
 from benchmarks.rivals import Limit, NumpyFlooding
 from benchmarks.scaling import N_SWEEPS, scaling, slope
 from benchmarks.timing import best_of, best_wall
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference._message_run import sweep_kernel
-from fieldfit.inference.residual import residual_messages
-from fieldfit.inference.schedule import cached_plan, common_labels
-from fieldfit.kernels.arrays import Changes
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.message_run import sweep_kernel
+from fieldfit.inference.messages.residual_schedule import residual_messages
+from fieldfit.inference.messages.schedule import cached_plan, common_labels
+from fieldfit.inference.messages.message_arrays import Changes
 
 Table = list[str]
 
@@ -225,7 +225,7 @@ def many_small_graphs() -> Table:
         models.append((graph, ff.Potentials(graph, unary, rng.normal(0, 0.5, (len(edges), 5, 5)))))
     solver = ff.SumProduct(schedule="flooding", max_iter=20, tol=1e-300)
     solver.run(*models[0])
-    from fieldfit.kernels.sweeps import run_sweeps
+    from fieldfit.inference.messages.message_sweeps import run_sweeps
 
     signatures = len(run_sweeps.signatures)
     start = time.process_time()

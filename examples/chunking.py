@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 import fieldfit as ff
-from fieldfit.io.columns import read_columns
+from fieldfit.io.sequences import read_columns
 from fieldfit.metrics import chunk_f1
 
 WORDS = {"DT": "the a", "JJ": "old red light", "NN": "dog light run house", "VB": "run light sees"}

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import fieldfit as ff
-from fieldfit.inference.belief_optimization import BeliefOptimization
-from fieldfit.inference.convex_dual import ConvexDual
-from fieldfit.inference.convex_primal import ConvexPrimal
-from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
-from fieldfit.oracle.auto import Map
-from fieldfit.oracle.linear_program import LinearProgram
+from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization
+from fieldfit.inference.convex.convex_dual import ConvexDual
+from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.inference.auto import Map
+from fieldfit.inference.map.linear_program import LinearProgram
 
 
 @dataclass(frozen=True, eq=False)

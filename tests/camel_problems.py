@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import fieldfit as ff
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.camel import CamelRounds, Rounds
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.linear import LinearModel, LinearPart
-from fieldfit.learner.problem import Part, Problem, TemplateProblem
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.camel_rounds import CamelRounds, Rounds
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.linear_model import LinearModel, LinearPart
+from fieldfit.learners.problem import Part, Problem, TemplateProblem
 
 SOLVERS = ("joint", "double-loop")
 VARIANTS = ("camel0", "cccp", "cccp-empirical")

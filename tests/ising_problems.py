@@ -6,18 +6,18 @@ import warnings
 
 import numpy as np
 
-from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
+from fieldfit.entropy.counting_numbers import Bethe, Convex, TreeReweighted
 from fieldfit.errors import ConvergenceWarning
-from fieldfit.estimators._generative_copies import CopiesProblem
-from fieldfit.estimators._generative_parameters import IsingParameters
-from fieldfit.estimators._generative_problems import ConditionalsProblem, MomentProblem
-from fieldfit.estimators._generative_samples import Samples, checked_labels
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.mean_field import MeanField
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective.piecewise import Piecewise
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_parameters import IsingParameters
+from fieldfit.models.pairwise.pairwise_problems import ConditionalsProblem, MomentProblem
+from fieldfit.models.pairwise.sample_data import Samples, checked_labels
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.mean_field.mean_field import MeanField
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.objectives.piecewise import Piecewise
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 N = 5
 SPARSE = np.array([[0, 1], [2, 1], [3, 4], [4, 0]])

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from learning import Remembering
 
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.stochastic import Adam
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.stochastic import Adam
 
 LEARNERS = {
     "LBFGS": (LBFGS(max_iter=40, tol=0.0, value_tol=0.0, checkpoint_every=3), Penalty(l2=1e-3)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, log_expit
 
-from fieldfit.learner.problem import Assessment, Problem, total
+from fieldfit.learners.problem import Assessment, Problem, total
 
 
 class Function(Problem):

@@ -16,17 +16,17 @@ from problems import PROBLEMS
 from reference import objectives as twin
 
 import fieldfit as ff
-from fieldfit.objective.camel import Camel
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
-from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.max_margin import MaxMargin
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.objective.moment_matching import MomentMatching
-from fieldfit.objective.perceptron import Perceptron
-from fieldfit.objective.piecewise import Piecewise
-from fieldfit.objective.procedural import ProceduralLoss
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.objectives.camel import Camel
+from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
+from fieldfit.objectives.implicit_loss import ImplicitLoss
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.max_margin import MaxMargin
+from fieldfit.objectives.mle_struct import MLEStruct
+from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.max_margin import Perceptron
+from fieldfit.objectives.piecewise import Piecewise
+from fieldfit.objectives.procedural_loss import ProceduralLoss
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 
 @dataclass(frozen=True, eq=False)

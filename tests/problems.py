@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.brute_force import BruteForce
 
 

@@ -18,9 +18,9 @@ from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, random_tables
 from reference.mean_field import enumerate_model
 from reference.sum_product import SumProductTwin, primal_value
 
-from fieldfit.core.entropy import Bethe
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs
+from fieldfit.entropy.counting_numbers import Bethe
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs
 from fieldfit.errors import ZeroWeightError
 
 

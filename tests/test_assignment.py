@@ -11,8 +11,8 @@ from reference.matchings import best_score, bipartite_matchings, degree_matching
 from scipy.optimize import linprog
 
 import fieldfit as ff
-from fieldfit.core.matching_graphs import matching_edges, matching_graph
-from fieldfit.oracle.assignment import Assignment
+from fieldfit.inference.matching.matching_polytope import matching_edges, matching_graph
+from fieldfit.inference.matching.assignment import Assignment
 
 INF = np.inf
 

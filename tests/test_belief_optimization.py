@@ -15,20 +15,20 @@ from reference.belief_optimization import exact_log_pair, fitted_vectors, free_e
 from reference.sum_product import primal_value
 
 import fieldfit as ff
-from fieldfit.core.batch import Batch
-from fieldfit.core.potentials import Beliefs, Potentials, folded_unary
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.potentials import Beliefs, Potentials, folded_unary
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference._bethe_energy import BetheEnergy
-from fieldfit.inference._descent import descend
-from fieldfit.inference._newton import empty_springs, newton_descend
-from fieldfit.inference._relaxation import relax
-from fieldfit.inference.belief_optimization import BeliefOptimization, relax_bethe
-from fieldfit.kernels.acceleration import accelerated_targets
-from fieldfit.kernels.fitting import fit_factors
-from fieldfit.kernels.log_pairs import log_pair
-from fieldfit.kernels.scaling import GENERAL, PAIR, factor_kinds, scale_binary_pairs
-from fieldfit.kernels.springs import fill_springs
-from fieldfit.kernels.stiffness import _project, _pull
+from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
+from fieldfit.inference.free_energy.anderson import descend
+from fieldfit.inference.free_energy.bethe_newton import empty_springs, newton_descend
+from fieldfit.inference.free_energy.natural_gradient import relax
+from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, relax_bethe
+from fieldfit.inference.free_energy.anderson import accelerated_targets
+from fieldfit.inference.free_energy.iterative_proportional_fitting import fit_factors
+from fieldfit.inference.free_energy.binary_pair_fitting import log_pair
+from fieldfit.inference.free_energy.binary_pair_fitting import GENERAL, PAIR, factor_kinds, scale_binary_pairs
+from fieldfit.inference.free_energy.bethe_newton import fill_springs
+from fieldfit.inference.free_energy.bethe_newton import _project, _pull
 
 COUPLINGS = (0.0, 1e-12, -1e-12, 1.0, -1.0, 8.0, -8.0, 40.0, -40.0, 300.0, -300.0, 800.0, -800.0)
 #: Beliefs whose complements are floats too, down to 2^-40, about 1e-12.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fieldfit.kernels.block_factor import factorise_blocks, solve_blocks
-from fieldfit.kernels.sparse_factor import factorise, solve_factorised, symbolic
+from fieldfit.numeric.cholesky import factorise_blocks, solve_blocks
+from fieldfit.numeric.cholesky import factorise, solve_factorised, symbolic
 
 
 def random_system(rng, n_blocks, width, density=0.3):

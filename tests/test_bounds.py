@@ -9,8 +9,8 @@ from objectives import CHOSEN, LABELS
 from problems import PROBLEMS
 
 import fieldfit as ff
-from fieldfit.inference import bounds
-from fieldfit.inference.bounds import log_likelihood_bounds, log_partition_bounds
+from fieldfit.inference import likelihood_bounds as bounds
+from fieldfit.inference.likelihood_bounds import log_likelihood_bounds, log_partition_bounds
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from reference.template import dense_matrix
 from scipy.optimize import root
 
 import fieldfit as ff
-from fieldfit.learner.linear import LinearModel, LinearPart
-from fieldfit.learner.problem import weighted
+from fieldfit.learners.linear_model import LinearModel, LinearPart
+from fieldfit.learners.problem import weighted
 
 MODELS = {"conditional": conditional, "generative": TiedModel}
 #: What is solved to the last digit, and then looked at by several tests.

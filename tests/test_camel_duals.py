@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 
 import fieldfit as ff
 from fieldfit.errors import ZeroWeightError
-from fieldfit.learner.camel_duals import JointDual, PieceDual, WeightDual
-from fieldfit.learner.linear import LinearModel, LinearPart
-from fieldfit.learner.problem import TemplateProblem
+from fieldfit.learners.camel_dual import JointDual, PieceDual, WeightDual
+from fieldfit.learners.linear_model import LinearModel, LinearPart
+from fieldfit.learners.problem import TemplateProblem
 
 #: Factors of arity zero to four, repeated scopes, two factors of arity one, an isolated variable,
 #: one label only, and pairs of every kind that the kernel treats differently.

@@ -17,10 +17,10 @@ from sklearn.base import clone
 
 import fieldfit as ff
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.learner.camel import CamelRounds
-from fieldfit.learner.camel_duals import JointDual, WeightDual
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import TemplateProblem
+from fieldfit.learners.camel_rounds import CamelRounds
+from fieldfit.learners.camel_dual import JointDual, WeightDual
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import TemplateProblem
 
 # -- checkpoints --------------------------------------------------------------------------
 

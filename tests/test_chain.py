@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.estimators._chain_features import Vocabulary, read_items
-from fieldfit.estimators._load import load
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.io.columns import read_columns
+from fieldfit.models.chain.chain_features import Vocabulary, read_items
+from fieldfit.models.loading import load
+from fieldfit.models.chain.chain_crf import ChainCRF
+from fieldfit.io.sequences import read_columns
 from fieldfit.metrics import chunk_f1
 from tests.reference import chain as twin
 

@@ -7,16 +7,16 @@ import itertools
 import numpy as np
 import pytest
 
-from fieldfit.estimators import _chain_tokens
-from fieldfit.estimators._chain_features import TokenFeatures
-from fieldfit.estimators._chain_layout import build_layout
-from fieldfit.estimators._chain_parts import chain_parts
-from fieldfit.estimators._chain_problem import ChainProblem
-from fieldfit.estimators._chain_tokens import EncodedTokens
-from fieldfit.inference.exact import Exact
-from fieldfit.kernels.chain_features import LIST, ROW, SINGLE
-from fieldfit.learner.problem import TemplateProblem
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.models.chain import chain_tokens as _chain_tokens
+from fieldfit.models.chain.chain_features import TokenFeatures
+from fieldfit.models.chain.chain_layout import build_layout
+from fieldfit.models.chain.chain_parts import chain_parts
+from fieldfit.models.chain.chain_problem import ChainProblem
+from fieldfit.models.chain.chain_tokens import EncodedTokens
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.models.chain.sparse_scores import LIST, ROW, SINGLE
+from fieldfit.learners.problem import TemplateProblem
+from fieldfit.objectives.likelihood import Likelihood
 from tests.reference import chain as twin
 
 

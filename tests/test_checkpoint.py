@@ -13,9 +13,9 @@ import pytest
 from learning import Failing, Logistic, Remembering
 
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.stochastic import SGD, Adam
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.stochastic import SGD, Adam
 
 LEARNERS = {
     "lbfgs": (LBFGS(max_iter=25, tol=1e-9, checkpoint_every=4), Penalty(l2=0.1)),

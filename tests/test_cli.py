@@ -17,9 +17,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fieldfit.cli import infer as infer_command
 from fieldfit.cli.main import main
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
-from fieldfit.core.result import InferenceResult, MapResult
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.result import InferenceResult, MapResult
 from fieldfit.io import read_answer, read_uai, write_evidence, write_fg, write_uai
 
 LOG_10 = math.log(10.0)
@@ -263,7 +263,7 @@ def stand_in(monkeypatch, *, infer=None, decode=None):
     )
     monkeypatch.setitem(
         sys.modules,
-        "fieldfit.oracle.auto",
+        "fieldfit.inference.auto",
         SimpleNamespace(decode=decode, MAP_METHODS=infer_command.METHODS),
     )
 
@@ -457,7 +457,7 @@ def test_help_and_version(capsys):
 
 def test_methods_in_the_help_are_those_of_the_library():
     from fieldfit.inference.auto import INFERENCE_METHODS
-    from fieldfit.oracle.auto import MAP_METHODS
+    from fieldfit.inference.auto import MAP_METHODS
 
     by_search = infer_command.MARGINALS_BY_SEARCH
     assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *by_search, *MAP_METHODS}

@@ -36,22 +36,22 @@ from learning_files import (
 from numpy.testing import assert_array_equal
 
 from fieldfit.cli import fit as fit_command
-from fieldfit.cli._kind_sequences import detect_format
-from fieldfit.cli._kinds import KINDS
-from fieldfit.cli._token_features import token_attributes
+from fieldfit.cli.kinds.sequence_kinds import detect_format
+from fieldfit.cli.kinds.registry import KINDS
+from fieldfit.cli.kinds.token_features import token_attributes
 from fieldfit.cli.main import main
-from fieldfit.estimators._load import CLASSES, load
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.estimators.graph import GraphCRF
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.estimators.potts import PottsModel
-from fieldfit.io.crfsuite import read_crfsuite
+from fieldfit.models.loading import CLASSES, load
+from fieldfit.models.chain.chain_crf import ChainCRF
+from fieldfit.models.graph_crf import GraphCRF
+from fieldfit.models.grid_crf import GridCRF
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.models.matching_crf import MatchingCRF
+from fieldfit.models.pairwise.potts_model import PottsModel
+from fieldfit.io.sequences import read_crfsuite
 from fieldfit.io.samples import read_fasta
-from fieldfit.learner.auto import LEARNERS
-from fieldfit.learner.problem import TemplateProblem
-from fieldfit.objective.auto import OBJECTIVES
+from fieldfit.learners.registry import LEARNERS
+from fieldfit.learners.problem import TemplateProblem
+from fieldfit.objectives.registry import OBJECTIVES
 
 NAMES = [kind.name for kind in KINDS]
 EDGES = "example,row,column,matched,f\n"

@@ -29,14 +29,14 @@ from learning_files import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fieldfit.cli._evaluation import LabelCounts
-from fieldfit.cli._kinds import KINDS
+from fieldfit.cli.kinds.registry import KINDS
 from fieldfit.cli.main import main
-from fieldfit.estimators._load import load
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.estimators.mixture import MixtureField
-from fieldfit.estimators.skip_chain import SkipChainCRF
+from fieldfit.models.loading import load
+from fieldfit.models.chain.chain_crf import ChainCRF
+from fieldfit.models.grid_crf import GridCRF
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.models.mixture_field import MixtureField
+from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
 from fieldfit.metrics import chunk_f1
 
 NAMES = [kind.name for kind in KINDS]
@@ -349,7 +349,7 @@ def test_log_likelihood_of_samples(kind, learn, tmp_path, capsys):
 
 def test_bounds_where_exact_is_out_of_reach(learn, tmp_path, capsys, monkeypatch):
     from fieldfit.errors import TooLargeError
-    from fieldfit.inference import bounds as bounds_module
+    from fieldfit.inference import likelihood_bounds as bounds_module
 
     model, train = learn("ising")
     exact = run_json(capsys, "predict", "--model", model, train)
@@ -595,7 +595,7 @@ def test_inspect_tells_that_a_model_did_not_converge(tmp_path, capsys):
 
 
 def test_inspect_of_a_model_with_an_objective_object(tmp_path, capsys):
-    from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+    from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
     GridCRF(PseudoLikelihood(), l2=0.1).fit(*images()).save(tmp_path / "m.ff")
     assert run_json(capsys, "inspect", tmp_path / "m.ff")["objective"].startswith("PseudoLik")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.io.columns import read_columns
-from fieldfit.io.crfsuite import read_crfsuite
+from fieldfit.io.sequences import read_columns
+from fieldfit.io.sequences import read_crfsuite
 from fieldfit.metrics import ChunkScore, chunk_f1, chunk_scores, chunks
 
 COLUMNS = b"He PRP B-NP\nreckons VBZ B-VP\n\n\nSo  RB\tO\r\n\r\n"

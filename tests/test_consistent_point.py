@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.core.batch import Batch
-from fieldfit.inference.consistent_point import ConsistentPoints
-from fieldfit.kernels.consistent_pairs import fill_consistent_pairs
+from fieldfit.graph.batch import Batch
+from fieldfit.inference.messages.local_polytope_point import ConsistentPoints
+from fieldfit.inference.messages.local_polytope_point import fill_consistent_pairs
 
 
 def grid_potentials(scale, seed, shape=(4, 5)):

@@ -7,10 +7,10 @@ import pytest
 from reference.contrastive import relaxed_twin
 
 import fieldfit as ff
-from fieldfit.core.batch import Batch
+from fieldfit.graph.batch import Batch
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.objective.contrastive import ContrastiveFreeEnergy
+from fieldfit.inference.junction_tree.exact import sample_exactly
+from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
 
 FAMILIES = ("bethe", "mean-field")
 

@@ -5,10 +5,10 @@ import pytest
 from reference.gibbs import sweep_matrix
 
 import fieldfit as ff
-from fieldfit.core.batch import Batch
+from fieldfit.graph.batch import Batch
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
+from fieldfit.inference.junction_tree.exact import sample_exactly
+from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
 
 #: Draws of each estimate, and how many standard errors it may be away: of about 100 comparisons in
 #: this file one in ten thousand runs would fail by chance, and the seeds are fixed.

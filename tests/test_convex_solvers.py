@@ -9,11 +9,11 @@ from problems import random_graph, random_tables
 from reference.implicit import constraints
 
 import fieldfit as ff
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy_weights import EntropyWeights
+from fieldfit.graph.batch import Batch
+from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference.convex_dual import ConvexDual
-from fieldfit.inference.convex_primal import ConvexPrimal
+from fieldfit.inference.convex.convex_dual import ConvexDual
+from fieldfit.inference.convex.convex_primal import ConvexPrimal
 
 SOLVERS = {
     "dual": ConvexDual(tol=1e-11),

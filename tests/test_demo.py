@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fieldfit.cli import demo_methods
+from fieldfit.demo import demo_methods
 from fieldfit.cli._page import Series, line_chart, picture, png_bytes
-from fieldfit.cli.demo_digits import N_KINDS, NoisyDigits
-from fieldfit.cli.demo_methods import METHODS, Level, Outcome, learn, study_levels
-from fieldfit.cli.demo_page import FIRST_PROGRAM, Report, demo_page, digits_png
-from fieldfit.cli.demo_words import findings
+from fieldfit.demo.demo_digits import N_KINDS, NoisyDigits
+from fieldfit.demo.demo_methods import METHODS, Level, Outcome, learn, study_levels
+from fieldfit.demo.demo_page import FIRST_PROGRAM, Report, demo_page, digits_png
+from fieldfit.demo.demo_words import findings
 from fieldfit.cli.main import main
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
-from fieldfit.objective.auto import make_objective
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.objectives.registry import make_objective
 
 NAMES = [method.name for method in METHODS]
 

@@ -12,7 +12,7 @@ import pytest
 import fieldfit as ff
 from experiments.__main__ import main as run_experiments
 from experiments.catalogue import EXPERIMENTS
-from fieldfit.cli.demo_page import FIRST_PROGRAM
+from fieldfit.demo.demo_page import FIRST_PROGRAM
 from fieldfit.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fieldfit.core import entropy as entropy_module
-from fieldfit.core.entropy import Bethe, Convex, CountingNumbers, Entropy, TreeReweighted
-from fieldfit.core.graph import FactorGraph
+from fieldfit.entropy import counting_numbers as entropy_module
+from fieldfit.entropy.counting_numbers import Bethe, Convex, CountingNumbers, Entropy, TreeReweighted
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.errors import InvalidInputError
 
 ENTROPIES = [

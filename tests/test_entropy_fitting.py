@@ -7,14 +7,14 @@ import pytest
 from problems import random_tables
 
 import fieldfit as ff
-from fieldfit.adjoint.losses import SMOOTH_LOSSES
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy_template import TIES, entropy_template, scaled_weights
-from fieldfit.core.entropy_weights import EntropyWeights
-from fieldfit.core.template import Block, Template
+from fieldfit.objectives.marginal_losses import SMOOTH_LOSSES
+from fieldfit.graph.batch import Batch
+from fieldfit.entropy.configuration_weights import TIES, entropy_template, scaled_weights
+from fieldfit.entropy.configuration_weights import EntropyWeights
+from fieldfit.graph.template import Block, Template
 from fieldfit.errors import InvalidInputError
-from fieldfit.learner.problem import Part, TemplateProblem
-from fieldfit.objective.implicit import ImplicitLoss
+from fieldfit.learners.problem import Part, TemplateProblem
+from fieldfit.objectives.implicit_loss import ImplicitLoss
 
 by_ties = pytest.mark.parametrize("ties", TIES)
 

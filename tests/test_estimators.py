@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import fieldfit as ff
-from fieldfit.estimators._parts import LEAST_ENTRIES, MOST_ENTRIES, even_groups, mini_batches
+from fieldfit.models.parts import LEAST_ENTRIES, MOST_ENTRIES, even_groups, mini_batches
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 from fieldfit.errors import InvalidInputError, TooLargeError, ZeroWeightError
 from fieldfit.inference.brute_force import BruteForce
-from fieldfit.inference.elimination import Budget, find_plan
-from fieldfit.inference.exact import Exact
+from fieldfit.inference.junction_tree.elimination_order import Budget, find_plan
+from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.io.uai import read_uai
 from fieldfit.io.uai_answers import read_answer, read_evidence
-from fieldfit.kernels.tables import MAX_LANES
-from fieldfit.oracle.exact_map import ExactMap
+from fieldfit.inference.junction_tree.clique_tables import MAX_LANES
+from fieldfit.inference.map.exact_map import ExactMap
 
 DATA = os.environ.get("FIELDFIT_DATA")
 

@@ -10,17 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 from fieldfit.features import _image_regions as regions
-from fieldfit.features.image import (
-    boundary_features,
-    out_of_fold,
-    paint,
-    region_feature_names,
-    region_features,
-    region_graph,
-    region_labels,
-    stretched,
-    superpixels,
-)
+from fieldfit.features.image import boundary_features, out_of_fold, paint, region_feature_names, region_features, region_graph, region_labels, stretched, superpixels
 
 pytest.importorskip("skimage")
 

@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 
 import fieldfit as ff
 from fieldfit.features._text_document import is_shouted
-from fieldfit.features.text import (
-    COMMON_WORDS,
-    TextFeatures,
-    document_features,
-    drop_rare,
-    repeated_capitalised,
-    sentence_features,
-    word_shape,
-)
+from fieldfit.features.text import COMMON_WORDS, TextFeatures, document_features, drop_rare, repeated_capitalised, sentence_features, word_shape
 
 NOTHING = TextFeatures(
     word=False,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from test_uai import assert_same_logs, models
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 from fieldfit.errors import FileFormatError, InvalidInputError, TooLargeError
 from fieldfit.io import read_fg, read_uai, write_fg
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.core.hull import HullPoint
+from fieldfit.inference.frank_wolfe.active_set import HullPoint
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.kernels.hull import search_step
-from fieldfit.oracle.frank_wolfe import FrankWolfe
+from fieldfit.inference.frank_wolfe.active_set import search_step
+from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe
 
 GRAPHS = {
     "chain of three labels": ff.FactorGraph.chain(6, 3),

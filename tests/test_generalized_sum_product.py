@@ -14,12 +14,12 @@ from problems import PROBLEMS, random_graph, random_tables
 from reference.regions import four_cycles, twin_of
 
 import fieldfit as ff
-from fieldfit.core.potentials import conditioned_unary
-from fieldfit.core.regions import RegionGraph
+from fieldfit.graph.potentials import conditioned_unary
+from fieldfit.inference.kikuchi.region_graph import RegionGraph
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference._kikuchi_rounds import plain_messages
-from fieldfit.inference._region_run import RegionRun
-from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.inference.kikuchi.kikuchi_run import plain_messages
+from fieldfit.inference.kikuchi.kikuchi_run import RegionRun
+from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
 
 
 def spin_glass(seed, side, coupling=1.5, field=0.25):

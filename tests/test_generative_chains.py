@@ -8,11 +8,11 @@ from reference.gibbs import sweep_matrix
 from test_contrastive_divergence import STANDARD_ERRORS, statistics
 
 import fieldfit as ff
-from fieldfit.estimators._generative_chains import ChainsProblem
-from fieldfit.estimators._generative_parameters import IsingParameters
-from fieldfit.estimators._generative_samples import Samples
-from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.objective.contrastive_divergence import ContrastiveDivergence
+from fieldfit.models.pairwise.sample_chains import ChainsProblem
+from fieldfit.models.pairwise.pairwise_parameters import IsingParameters
+from fieldfit.models.pairwise.sample_data import Samples
+from fieldfit.inference.junction_tree.exact import sample_exactly
+from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
 
 EDGES = np.array([[0, 1], [1, 2], [2, 3], [0, 3]])
 #: Copies of a sample, so the mean over them has small errors.

@@ -14,13 +14,13 @@ import pytest
 from reference.gibbs import chain, conditional, splitmix64
 from reference.mean_field import enumerate_model, random_model
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference._conditioned import condition
-from fieldfit.inference._mixing import CountHistory
-from fieldfit.inference.gibbs import Gibbs, _keys, gibbs_sweeps
-from fieldfit.kernels.random import random_bits, random_uniform
+from fieldfit.inference.conditioning import condition
+from fieldfit.inference.gibbs.gibbs_chains import CountHistory
+from fieldfit.inference.gibbs.gibbs import Gibbs, _keys, gibbs_sweeps
+from fieldfit.numeric.random_numbers import random_bits, random_uniform
 
 FALSE_ALARMS = 1e-4
 
@@ -236,7 +236,7 @@ def test_equality_constraints_freeze_chains_and_are_reported():
 
 
 def test_no_start_is_said_so(monkeypatch):
-    monkeypatch.setattr("fieldfit.inference.gibbs.feasible_labels", lambda *_: None)
+    monkeypatch.setattr("fieldfit.inference.gibbs.gibbs.feasible_labels", lambda *_: None)
     graph, potentials = ising_pair(1.0)
     result = Gibbs().run(graph, potentials)
     assert not result.converged

@@ -9,7 +9,7 @@ from problems import PROBLEMS
 from reference import objectives as twin
 
 import fieldfit as ff
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.objectives.likelihood import Likelihood
 
 #: Step of the finite differences: the cubic term is 1e-8 of the gradient's scale, rounding of
 #: values of order 1e4 (the problems of huge range) 1e-8 as well.

@@ -9,12 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fieldfit.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from fieldfit.io.images import (
-    read_image_archive,
-    read_images,
-    write_image_archive,
-    write_label_images,
-)
+from fieldfit.io.images import read_image_archive, read_images, write_image_archive, write_label_images
 
 Image = pytest.importorskip("PIL.Image")
 

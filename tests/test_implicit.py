@@ -8,16 +8,16 @@ from problems import random_graph, random_tables
 from reference.implicit import dense_gradient
 
 import fieldfit as ff
-from fieldfit.adjoint.implicit import implicit_gradient
-from fieldfit.adjoint.losses import SMOOTH_LOSSES, MarginalLoss
-from fieldfit.adjoint.perturbation import perturbation_gradient
-from fieldfit.adjoint.unrolled import UnrolledSumProduct
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy_weights import EntropyWeights
+from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
+from fieldfit.objectives.marginal_losses import SMOOTH_LOSSES, MarginalLoss
+from fieldfit.inference.second_order.implicit_gradient import perturbation_gradient
+from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
+from fieldfit.graph.batch import Batch
+from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference._node_system import IndefiniteError, NodeSystem
-from fieldfit.inference.convex_dual import ConvexDual
-from fieldfit.objective.implicit import ImplicitLoss
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
+from fieldfit.inference.convex.convex_dual import ConvexDual
+from fieldfit.objectives.implicit_loss import ImplicitLoss
 
 GRAPHS = {
     "pairs": ff.FactorGraph.grid(2, 3, 2),

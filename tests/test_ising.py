@@ -11,18 +11,18 @@ from reference import pairwise_samples as twin
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
+from fieldfit.graph.batch import Batch
+from fieldfit.entropy.counting_numbers import Bethe, Convex, TreeReweighted
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError
-from fieldfit.estimators._generative_copies import CopiesProblem
-from fieldfit.estimators._generative_parameters import IsingParameters, full_edges
-from fieldfit.estimators._generative_partition import InferredPartition
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective.moment_matching import MomentMatching
-from fieldfit.objective.piecewise import Piecewise
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, full_edges
+from fieldfit.models.pairwise.sample_partition import InferredPartition
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.piecewise import Piecewise
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 # -- fits ---------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ def test_gibbs_samples_of_a_large_model(monkeypatch):
     graph, potentials = model.to_model()
     expected = 2 * Exact().run(graph, potentials).beliefs.unary_matrix()[:, 1] - 1
     exact = model.sample(4000, random_state=1)
-    monkeypatch.setattr("fieldfit.estimators._generative_drawing.LIMITS", Exact(max_memory=100))
+    monkeypatch.setattr("fieldfit.models.pairwise.sample_chains.LIMITS", Exact(max_memory=100))
     chains = model.sample(4000, random_state=1, burn_in=100, n_sweeps_between=5)
     for drawn in (exact, chains):
         assert set(np.unique(drawn)) == {-1, 1}

@@ -15,12 +15,12 @@ from ising_problems import (
 )
 from reference import pairwise_samples as twin
 
-from fieldfit.estimators._generative_copies import CopiesProblem
-from fieldfit.estimators._generative_parameters import IsingParameters, full_edges
-from fieldfit.estimators._generative_partition import EnumeratedPartition, InferredPartition
-from fieldfit.estimators._generative_samples import checked_labels
-from fieldfit.inference.exact import Exact
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, full_edges
+from fieldfit.models.pairwise.sample_partition import EnumeratedPartition, InferredPartition
+from fieldfit.models.pairwise.sample_data import checked_labels
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.objectives.likelihood import Likelihood
 
 # -- values -------------------------------------------------------------------------------
 

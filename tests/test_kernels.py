@@ -11,23 +11,16 @@ from numba import njit
 from problems import random_graph, random_tables, random_tree
 from reference.sum_product import SumProductTwin
 
-from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
-from fieldfit.inference._message_model import build_model, initial_state
-from fieldfit.inference.schedule import (
-    common_labels,
-    flooding_plan,
-    grid_clique_order,
-    message_order_plan,
-    sequential_plan,
-    tree_plan,
-)
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.kernels.arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes
-from fieldfit.kernels.simd import fast_exp, fast_log
-from fieldfit.kernels.sweeps import run_sweeps
-from fieldfit.kernels.threads import threaded_sweeps
+from fieldfit.entropy.counting_numbers import Bethe, Convex, TreeReweighted
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.schedule import common_labels, flooding_plan, grid_clique_order, message_order_plan, sequential_plan, tree_plan
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.inference.messages.message_arrays import ABOVE_TOLERANCE, CONTRADICTION, Changes
+from fieldfit.numeric.simd import fast_exp, fast_log
+from fieldfit.inference.messages.message_sweeps import run_sweeps
+from fieldfit.inference.messages.message_sweeps import threaded_sweeps
 
 ENTROPIES = (Bethe(), TreeReweighted(), Convex(), Convex(unary=0.3, factor=0.7))
 

@@ -20,9 +20,9 @@ from assertions import (
 from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, Problem
 from reference.sum_product import primal_value
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.errors import ZeroWeightError
 
 every_inference = pytest.mark.parametrize("algorithm", INFERENCES, ids=str)

@@ -9,14 +9,14 @@ from scipy.optimize import minimize, rosen, rosen_der
 from scipy.special import expit, log_expit, logsumexp, softmax
 
 from fieldfit.errors import InvalidInputError
-from fieldfit.learner._base import Penalty
-from fieldfit.learner._line_search import slope_search, wolfe_search
-from fieldfit.learner._pairs import Pairs
-from fieldfit.learner._penalised import set_pseudo_gradient
-from fieldfit.learner.auto import make_learner
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.learner.problem import Assessment, Problem
-from fieldfit.learner.stochastic import SGD, Adam
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.line_search import slope_search, wolfe_search
+from fieldfit.learners.lbfgs import Pairs
+from fieldfit.learners.base import set_pseudo_gradient
+from fieldfit.learners.registry import make_learner
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import Assessment, Problem
+from fieldfit.learners.stochastic import SGD, Adam
 
 # -- smooth functions ---------------------------------------------------------------------
 

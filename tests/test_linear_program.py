@@ -12,9 +12,9 @@ from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising, random_gr
 from scipy.optimize import linprog
 
 import fieldfit as ff
-from fieldfit.core.potentials import Beliefs
-from fieldfit.oracle._local_polytope import local_polytope
-from fieldfit.oracle.linear_program import LinearProgram
+from fieldfit.graph.potentials import Beliefs
+from fieldfit.inference.map.linear_program import local_polytope
+from fieldfit.inference.map.linear_program import LinearProgram
 
 
 def best_score(graph, potentials, observed=None):

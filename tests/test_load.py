@@ -11,21 +11,21 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fieldfit import estimators
-from fieldfit.core.entropy import TreeReweighted
+from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import FileFormatError
-from fieldfit.estimators._base import FieldEstimator
-from fieldfit.estimators._load import CLASSES, load
-from fieldfit.estimators.chain import ChainCRF
-from fieldfit.estimators.graph import GraphCRF
-from fieldfit.estimators.grid import GridCRF
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.estimators.matching import MatchingCRF
-from fieldfit.estimators.mixture import MixtureField
-from fieldfit.estimators.potts import PottsModel
-from fieldfit.estimators.skip_chain import SkipChainCRF
-from fieldfit.inference.sum_product import SumProduct
+from fieldfit.models.base import FieldEstimator
+from fieldfit.models.loading import CLASSES, load
+from fieldfit.models.chain.chain_crf import ChainCRF
+from fieldfit.models.graph_crf import GraphCRF
+from fieldfit.models.grid_crf import GridCRF
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.models.matching_crf import MatchingCRF
+from fieldfit.models.mixture_field import MixtureField
+from fieldfit.models.pairwise.potts_model import PottsModel
+from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
+from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.io.model_file import read_model, write_model
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.objectives.likelihood import Likelihood
 
 SEQUENCES = [
     [{"w": "the"}, {"w": "Dog"}, {"w": "saw"}, {"w": "Dog"}],

@@ -7,8 +7,8 @@ import pytest
 from problems import PROBLEMS
 
 import fieldfit as ff
-from fieldfit.adjoint.losses import LOSSES, SMOOTH_LOSSES, MarginalLoss
-from fieldfit.core.potentials import Beliefs
+from fieldfit.objectives.marginal_losses import LOSSES, SMOOTH_LOSSES, MarginalLoss
+from fieldfit.graph.potentials import Beliefs
 
 SIZED = [p for p in PROBLEMS if p.graph.n_variables]
 

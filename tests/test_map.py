@@ -9,8 +9,8 @@ from planar_problems import planar_model
 from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising, random_graph, random_tables
 
 import fieldfit as ff
-from fieldfit.core.matching_graphs import matching_graph
-from fieldfit.oracle.auto import Map
+from fieldfit.inference.matching.matching_polytope import matching_graph
+from fieldfit.inference.auto import Map
 
 #: So little room for a clique tree that other methods have to do it.
 NARROW = Map(exact=ff.ExactMap(max_memory=1.0, max_operations=1.0, n_restarts=1))

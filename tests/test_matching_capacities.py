@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fieldfit as ff
-from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference.capacity_messages import capacity_messages
-from fieldfit.oracle.matching_marginals import matching_marginals
+from fieldfit.inference.matching.matching_messages import capacity_messages
+from fieldfit.inference.matching.matching_marginals import matching_marginals
 
 #: All matrices of 0 and 1 of this shape.
 SHAPE = (3, 4)

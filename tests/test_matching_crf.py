@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.core.hull import HullPoint
-from fieldfit.core.matching_polytope import MatchingPolytope
+from fieldfit.inference.frank_wolfe.active_set import HullPoint
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, ZeroWeightError
-from fieldfit.inference.matching_messages import matching_messages
-from fieldfit.inference.matching_partition import matching_partition
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle._ascent import ascend
-from fieldfit.oracle.matching_marginals import best_edges, inner_point, matching_marginals
+from fieldfit.inference.matching.matching_messages import matching_messages
+from fieldfit.inference.matching.matching_partition import matching_partition
+from fieldfit.objectives.mle_struct import MLEStruct
+from fieldfit.inference.frank_wolfe.frank_wolfe import ascend
+from fieldfit.inference.matching.matching_marginals import best_edges, inner_point, matching_marginals
 
 N_CASES = 500
 
@@ -231,7 +231,7 @@ def test_exact_learning_and_its_brackets():
 
 
 def test_the_exact_gradient():
-    from fieldfit.estimators._matching_problems import ExactMatchings, MatchingExample
+    from fieldfit.models.matching_problems import ExactMatchings, MatchingExample
 
     X, Y = examples(4, 4, 3, 5)
     polytope = MatchingPolytope(np.ones((4, 4), dtype=bool))
@@ -260,7 +260,7 @@ def test_learning_by_mistakes(objective):
 def test_the_hinge_is_that_of_the_best_rival():
     from itertools import permutations
 
-    from fieldfit.estimators._matching_problems import MatchingExample, MatchingHinge
+    from fieldfit.models.matching_problems import MatchingExample, MatchingHinge
 
     X, Y = examples(4, 4, 5, 7)
     polytope = MatchingPolytope(np.ones((4, 4), dtype=bool))

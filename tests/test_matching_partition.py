@@ -9,8 +9,8 @@ import pytest
 from reference.matchings import bipartite_matchings, general_matchings, partition
 
 import fieldfit as ff
-from fieldfit.core.matching_graphs import matching_edges, matching_graph
-from fieldfit.inference.matching_partition import matching_partition
+from fieldfit.inference.matching.matching_polytope import matching_edges, matching_graph
+from fieldfit.inference.matching.matching_partition import matching_partition
 
 INF = np.inf
 

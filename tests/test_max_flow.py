@@ -13,12 +13,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 import fieldfit as ff
-from fieldfit.kernels.cuts import is_submodular, normal_form
-from fieldfit.kernels.max_flow import SIDE, SINK, SOURCE, Network, solve
-from fieldfit.oracle._cuts import arcs_of, choices_of, new_flow, new_trees
-from fieldfit.oracle.expansion import _best_move as best_move_by_cut
-from fieldfit.oracle.expansion import expand
-from fieldfit.oracle.max_flow import MaxFlow
+from fieldfit.inference.map.graph_cut.cut_network import is_submodular, normal_form
+from fieldfit.inference.map.graph_cut.boykov_kolmogorov import SIDE, SINK, SOURCE, Network, solve
+from fieldfit.inference.map.graph_cut.cut_network import arcs_of, choices_of, new_flow, new_trees
+from fieldfit.inference.map.graph_cut.expansion_moves import _best_move as best_move_by_cut
+from fieldfit.inference.map.graph_cut.expansion_moves import expand
+from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
 
 INF = np.inf
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from reference.mean_field import bound, enumerate_model, plain_score, random_model, update
 
-from fieldfit.core.batch import Batch
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
+from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference._conditioned import condition, feasible_labels, is_binary_pairwise
-from fieldfit.inference.mean_field import MeanField
+from fieldfit.inference.conditioning import condition, feasible_labels, is_binary_pairwise
+from fieldfit.inference.mean_field.mean_field import MeanField
 
 
 def unary_list(result):
@@ -211,7 +211,7 @@ def test_exclusion_keeps_a_spread_out_belief_where_it_can(update_rule):
 
 def test_no_product_distribution_is_said_so(monkeypatch):
     # the search is what finds a start here; without its budget the result must be honest
-    monkeypatch.setattr("fieldfit.inference.mean_field.feasible_labels", lambda *_, **__: None)
+    monkeypatch.setattr("fieldfit.inference.mean_field.mean_field.feasible_labels", lambda *_, **__: None)
     graph = FactorGraph([2, 2], [(0, 1)])
     result = MeanField().run(graph, Potentials(graph, factors=[parity(2)]))
     assert result.log_partition == -np.inf

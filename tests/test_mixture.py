@@ -8,21 +8,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Beliefs, Potentials
+from fieldfit.entropy.counting_numbers import Bethe, Convex, TreeReweighted
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError, ZeroWeightError
-from fieldfit.estimators import _mixture_model
-from fieldfit.estimators._load import load
-from fieldfit.estimators._mixture_model import Components
-from fieldfit.estimators.error_bound import error_bound, exact_stability, surrogate_stability
-from fieldfit.estimators.mixture import MixtureField
+from fieldfit.models import mixture_problem as _mixture_model
+from fieldfit.models.loading import load
+from fieldfit.models.mixture_problem import Components
+from fieldfit.models.decoding_error_bound import error_bound, exact_stability, surrogate_stability
+from fieldfit.models.mixture_field import MixtureField
 from fieldfit.inference.brute_force import BruteForce
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.exact_sampling import sample_exactly
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.moment_matching import MomentMatching
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.junction_tree.exact import sample_exactly
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.moment_matching import MomentMatching
 
 SPINS = np.array([[1.0, -1.0], [-1.0, 1.0]])
 CYCLE = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
@@ -117,7 +117,7 @@ def test_prediction_does_not_depend_on_parts_and_threads(monkeypatch):
     model = MixtureField().fit(rng.integers(0, 2, (200, 3, 3)))
     observations = rng.normal(size=(23, 3, 3))
     whole = model.predict(observations, 0.5)
-    monkeypatch.setattr("fieldfit.estimators.mixture.ENTRIES_PER_PART", 200)
+    monkeypatch.setattr("fieldfit.models.mixture_field.ENTRIES_PER_PART", 200)
     assert_array_equal(model.predict(observations, 0.5), whole)
     assert_array_equal(model.set_params(n_jobs=3).predict(observations, 0.5), whole)
 
@@ -343,7 +343,7 @@ def test_exact_samples_are_independent_of_pieces(monkeypatch):
     graph = FactorGraph.grid(3, 3, 2)
     potentials = ising(graph, 0.5)
     whole = sample_exactly(graph, potentials, 100, random_state=3)
-    monkeypatch.setattr("fieldfit.inference.exact_sampling.ENTRIES_PER_PIECE", 16)
+    monkeypatch.setattr("fieldfit.inference.junction_tree.exact.ENTRIES_PER_PIECE", 16)
     assert_array_equal(sample_exactly(graph, potentials, 100, random_state=3), whole)
     assert sample_exactly(graph, potentials, 0).shape == (0, 9)
 

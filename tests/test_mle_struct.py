@@ -9,7 +9,7 @@ import pytest
 
 import fieldfit as ff
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.objective.mle_struct import MLEStruct
+from fieldfit.objectives.mle_struct import MLEStruct
 
 
 def grids(n_examples, shape, seed, n_features=2):

@@ -14,15 +14,15 @@ import pytest
 from safetensors.numpy import load_file
 
 import fieldfit as ff
-from fieldfit.adjoint.losses import MarginalLoss
+from fieldfit.objectives.marginal_losses import MarginalLoss
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io import _container
-from fieldfit.io._objects import CLASSES, decode, encode
+from fieldfit.io.model_file import CLASSES, decode, encode
 from fieldfit.io.model_file import ModelFile, read_model, write_model
-from fieldfit.learner._base import Learner
-from fieldfit.learner.lbfgs import LBFGS
-from fieldfit.objective._base import Objective
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.learners.base import Learner
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.likelihood import Likelihood
 
 
 def write_small(path):

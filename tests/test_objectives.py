@@ -8,17 +8,17 @@ from problems import PROBLEMS, ising, random_graph, random_tables, random_tree
 from reference import objectives as twin
 
 import fieldfit as ff
-from fieldfit.objective._base import Objective
-from fieldfit.objective._blocks import MissingGroups, tree_blocks
-from fieldfit.objective.auto import OBJECTIVES, make_objective
-from fieldfit.objective.block_likelihood import Conditioned
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.max_margin import MaxMargin, default_oracle
-from fieldfit.objective.moment_matching import MomentMatching
-from fieldfit.objective.perceptron import Perceptron
-from fieldfit.objective.piecewise import Piecewise
-from fieldfit.objective.prediction import default_prediction
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.block_likelihood import MissingGroups, tree_blocks
+from fieldfit.objectives.registry import OBJECTIVES, make_objective
+from fieldfit.objectives.block_likelihood import Conditioned
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.max_margin import MaxMargin, default_oracle
+from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.max_margin import Perceptron
+from fieldfit.objectives.piecewise import Piecewise
+from fieldfit.objectives.base import default_prediction
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 
 def flat(vector):

@@ -11,9 +11,9 @@ from reference.matchings import best_score, general_matchings
 from scipy.optimize import linprog
 
 import fieldfit as ff
-from fieldfit.core.matching_graphs import matching_edges, matching_graph
-from fieldfit.oracle.assignment import Assignment
-from fieldfit.oracle.perfect_matching import PerfectMatching
+from fieldfit.inference.matching.matching_polytope import matching_edges, matching_graph
+from fieldfit.inference.matching.assignment import Assignment
+from fieldfit.inference.matching.perfect_matching import PerfectMatching
 
 pytest.importorskip("rustworkx")
 

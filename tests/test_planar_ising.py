@@ -9,8 +9,8 @@ import pytest
 from planar_problems import STYLES, planar_model
 
 import fieldfit as ff
-from fieldfit.inference.planar_ising_partition import planar_ising_log_partition
-from fieldfit.oracle.planar_ising import PlanarIsing
+from fieldfit.inference.planar.planar_ising import planar_ising_log_partition
+from fieldfit.inference.planar.planar_ising import PlanarIsing
 
 pytest.importorskip("networkx")
 pytest.importorskip("rustworkx")

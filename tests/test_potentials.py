@@ -8,7 +8,7 @@ from problems import PROBLEMS, random_tables
 from reference.mean_field import plain_score
 
 import fieldfit as ff
-from fieldfit.core.potentials import folded_unary, observed_labels
+from fieldfit.graph.potentials import folded_unary, observed_labels
 
 INF = np.inf
 

@@ -7,18 +7,18 @@ import pytest
 from ising_problems import relative_gradient_error
 from reference import pairwise_samples as twin
 
-from fieldfit.core.entropy import TreeReweighted
+from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import InvalidInputError, TooLargeError
-from fieldfit.estimators._generative_copies import CopiesProblem
-from fieldfit.estimators._generative_parameters import PottsParameters, full_edges, zero_sum
-from fieldfit.estimators._generative_problems import ConditionalsProblem, MomentProblem
-from fieldfit.estimators._generative_samples import Samples, checked_labels
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.estimators.potts import PottsModel, sequence_weights
-from fieldfit.inference.exact import Exact
-from fieldfit.inference.sum_product import SumProduct
-from fieldfit.objective.moment_matching import MomentMatching
-from fieldfit.objective.pseudo_likelihood import PseudoLikelihood
+from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, full_edges, zero_sum
+from fieldfit.models.pairwise.pairwise_problems import ConditionalsProblem, MomentProblem
+from fieldfit.models.pairwise.sample_data import Samples, checked_labels
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.models.pairwise.potts_model import PottsModel, sequence_weights
+from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 N, K = 4, 3
 SPARSE = np.array([[1, 0], [1, 2], [3, 0]])

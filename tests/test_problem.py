@@ -9,11 +9,11 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import fieldfit as ff
-from fieldfit.core.template import Block, Template
+from fieldfit.graph.template import Block, Template
 from fieldfit.errors import InvalidInputError
-from fieldfit.learner.problem import Assessment, Part, TemplateProblem, n_threads, total
-from fieldfit.objective._base import Evaluation
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.learners.problem import Assessment, Part, TemplateProblem, n_threads, total
+from fieldfit.objectives.base import Evaluation
+from fieldfit.objectives.likelihood import Likelihood
 
 N_FEATURES, N_LABELS = 3, 2
 TRW = ff.SumProduct(entropy=ff.TreeReweighted(), tol=1e-10)

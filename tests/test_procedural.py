@@ -9,13 +9,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import fieldfit as ff
-from fieldfit.adjoint.losses import MarginalLoss
-from fieldfit.adjoint.unrolled_mean_field import UnrolledMeanField
-from fieldfit.estimators._parts import make_parts
-from fieldfit.learner.problem import TemplateProblem
-from fieldfit.objective.auto import make_objective
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.objectives.marginal_losses import MarginalLoss
+from fieldfit.inference.mean_field.unrolled_mean_field import UnrolledMeanField
+from fieldfit.models.parts import make_parts
+from fieldfit.learners.problem import TemplateProblem
+from fieldfit.objectives.registry import make_objective
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.procedural_loss import ProceduralLoss
 
 
 def pictures(rng, count, height=14, width=12, noise=0.6):

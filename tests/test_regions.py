@@ -17,8 +17,8 @@ from reference.regions import (
 )
 
 import fieldfit as ff
-from fieldfit.core import cluster_variation
-from fieldfit.core.regions import _KNOWN, RegionGraph
+from fieldfit.inference.kikuchi import cluster_variation
+from fieldfit.inference.kikuchi.region_graph import _KNOWN, RegionGraph
 from fieldfit.errors import InvalidInputError, TooLargeError
 
 SEEDS = range(40)
@@ -311,6 +311,6 @@ def test_too_large(monkeypatch):
     monkeypatch.setattr(cluster_variation, "MAX_PLAQUETTES", 100)
     with pytest.raises(TooLargeError, match="more than 100 plaquettes; give regions as lists"):
         RegionGraph.of(full)
-    monkeypatch.setattr("fieldfit.core.region_sets.MAX_PAIRS", 10)
+    monkeypatch.setattr("fieldfit.inference.kikuchi.region_sets.MAX_PAIRS", 10)
     with pytest.raises(TooLargeError, match="regions overlap in"):
         RegionGraph.of(full, [range(12), [0, 1, 2]])

@@ -9,11 +9,11 @@ from problems import random_graph, random_tables
 from reference.regions import four_cycles, twin_of
 
 import fieldfit as ff
-from fieldfit.core.potentials import Beliefs
-from fieldfit.core.regions import RegionGraph
+from fieldfit.graph.potentials import Beliefs
+from fieldfit.inference.kikuchi.region_graph import RegionGraph
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference.generalized_sum_product import GeneralizedSumProduct
-from fieldfit.inference.relax_kikuchi import relax_kikuchi
+from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.inference.kikuchi.kikuchi_descent import relax_kikuchi
 
 
 def smoothed(graph, labels, smoothing=1e-2):

@@ -11,11 +11,11 @@ from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising
 from reference.max_flow import best_score, half_integral_value, local_polytope_value
 
 import fieldfit as ff
-from fieldfit.kernels.balance import turn_round
-from fieldfit.kernels.roof import HALF
-from fieldfit.oracle._cuts import arcs_of, choices_of
-from fieldfit.oracle.max_flow import MaxFlow
-from fieldfit.oracle.roof_duality import RoofDuality, _relaxed
+from fieldfit.inference.map.graph_cut.roof_duality import turn_round
+from fieldfit.inference.map.graph_cut.roof_duality import HALF
+from fieldfit.inference.map.graph_cut.cut_network import arcs_of, choices_of
+from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
+from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality, _relaxed
 
 INF = np.inf
 

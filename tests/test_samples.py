@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fieldfit.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.estimators.potts import PottsModel
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.models.pairwise.potts_model import PottsModel
 from fieldfit.io.samples import PROTEIN_ALPHABET, read_fasta, read_samples
 from fieldfit.plot import plot_contacts, plot_network, spring_layout
 

@@ -5,12 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import fieldfit as ff
-from fieldfit.estimators._skip_links import (
-    checked_breaks,
-    checked_links,
-    equal_values,
-    marked_tokens,
-)
+from fieldfit.models.chain.skip_chain_crf import checked_breaks, checked_links, equal_values, marked_tokens
 
 RNG = np.random.default_rng(5)
 WORDS = ["Ann", "Bob", "saw", "met", "the", "dog"]

@@ -8,8 +8,9 @@ from scipy.sparse import csr_matrix
 
 import fieldfit as ff
 from fieldfit.cli.main import main
-from fieldfit.estimators import _chain_tokens, _edge_weights
-from fieldfit.kernels.chain_features import LIST, ROW, SINGLE
+from fieldfit.models.chain import chain_tokens as _chain_tokens
+from fieldfit.models.chain import skip_edges as _edge_weights
+from fieldfit.models.chain.sparse_scores import LIST, ROW, SINGLE
 
 WORDS = ["Ann", "Bob", "saw", "met", "the", "dog"]
 NAMES = ["A", "B", "C"]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.core.matching_polytope import MatchingPolytope
-from fieldfit.estimators._matching_problems import MatchingBlock, MatchingExample
-from fieldfit.inference.matching_messages import matching_messages
-from fieldfit.inference.matching_newton import newton_marginals, statistics_curvature
-from fieldfit.inference.matching_point import SWEEPS, balanced
-from fieldfit.learner._soft_points import SoftPoints
-from fieldfit.learner.dual_blocks import DualModel
-from fieldfit.objective.mle_struct import MLEStruct
-from fieldfit.oracle.matching_marginals import matching_marginals
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope
+from fieldfit.models.matching_problems import MatchingBlock, MatchingExample
+from fieldfit.inference.matching.matching_messages import matching_messages
+from fieldfit.inference.matching.matching_newton import newton_marginals, statistics_curvature
+from fieldfit.inference.matching.matching_messages import SWEEPS, balanced
+from fieldfit.learners.dual_newton import SoftPoints
+from fieldfit.learners.dual_blocks import DualModel
+from fieldfit.objectives.mle_struct import MLEStruct
+from fieldfit.inference.matching.matching_marginals import matching_marginals
 
 
 def maximum(polytope, weights, rho):

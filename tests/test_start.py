@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fieldfit as ff
-from fieldfit.core.entropy import Convex
+from fieldfit.entropy.counting_numbers import Convex
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.objective.implicit import ImplicitLoss
-from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.objectives.implicit_loss import ImplicitLoss
+from fieldfit.objectives.procedural_loss import ProceduralLoss
 
 
 def stripes(seed=0, count=6):

@@ -8,17 +8,17 @@ from ising_problems import drawn_from, grid_model
 from problems import random_graph, random_tables
 from reference import pairwise_samples as twin
 
-from fieldfit.core.entropy import Bethe, Convex, TreeReweighted
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.entropy.counting_numbers import Bethe, Convex, TreeReweighted
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 from fieldfit.errors import InvalidInputError
-from fieldfit.estimators._generative_partition import EnumeratedPartition
-from fieldfit.estimators._load import load
-from fieldfit.estimators.ising import IsingModel
-from fieldfit.estimators.potts import PottsModel
-from fieldfit.inference.linear_response import LinearResponse
-from fieldfit.inference.stability import lipschitz_bound, stability
-from fieldfit.inference.sum_product import SumProduct
+from fieldfit.models.pairwise.sample_partition import EnumeratedPartition
+from fieldfit.models.loading import load
+from fieldfit.models.pairwise.ising_model import IsingModel
+from fieldfit.models.pairwise.potts_model import PottsModel
+from fieldfit.inference.second_order.linear_response import LinearResponse
+from fieldfit.inference.second_order.stability import lipschitz_bound, stability
+from fieldfit.inference.messages.sum_product import SumProduct
 
 # -- standard errors ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import scipy.sparse
 from reference.template import dense_matrix
 
 import fieldfit as ff
-from fieldfit.core.template import Block, Template, tie_entries
+from fieldfit.graph.template import Block, Template, tie_entries
 
 CHAIN = ff.FactorGraph.chain(5, 3)
 GRID = ff.FactorGraph.grid(3, 4, 2)

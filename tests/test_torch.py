@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
-from fieldfit.adjoint.unrolled import UnrolledSumProduct
+from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
 from fieldfit.errors import InvalidInputError
-from fieldfit.objective.likelihood import Likelihood
-from fieldfit.objective.procedural import ProceduralLoss
+from fieldfit.objectives.likelihood import Likelihood
+from fieldfit.objectives.procedural_loss import ProceduralLoss
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 bridge = pytest.importorskip("fieldfit.torch")

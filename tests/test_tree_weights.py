@@ -7,25 +7,16 @@ from itertools import combinations, islice
 import numpy as np
 import pytest
 
-from fieldfit.core import forests as forests_module
-from fieldfit.core import tree_weights as tree_weights_module
-from fieldfit.core.batch import Batch
-from fieldfit.core.effective_resistance import edge_probabilities
-from fieldfit.core.forests import balanced_forests
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.tree_weights import (
-    forest_cover,
-    forest_mixture,
-    hyperforest_weights,
-    is_mixture_of_forests,
-    maximum_weight_forest,
-    rooted_order,
-    spanning_tree_probabilities,
-    tree_weights,
-)
+from fieldfit.graph import spanning_forests as forests_module
+from fieldfit.entropy import tree_weights as tree_weights_module
+from fieldfit.graph.batch import Batch
+from fieldfit.entropy.effective_resistance import edge_probabilities
+from fieldfit.graph.spanning_forests import balanced_forests
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.entropy.tree_weights import forest_cover, forest_mixture, hyperforest_weights, is_mixture_of_forests, maximum_weight_forest, rooted_order, spanning_tree_probabilities, tree_weights
 from fieldfit.errors import InvalidInputError
-from fieldfit.kernels.selected_inverse import elimination_cost
-from fieldfit.kernels.structure import count_cycles
+from fieldfit.numeric.selected_inverse import elimination_cost
+from fieldfit.graph.structure import count_cycles
 
 # -- independent twins --------------------------------------------------------------------
 
@@ -229,7 +220,7 @@ def test_too_costly_graphs_get_a_mixture_of_forests():
 def test_estimated_cost_is_close_to_that_of_the_factorisation(graph, factor):
     from scipy.sparse.linalg import splu
 
-    from fieldfit.core.effective_resistance import _laplacian
+    from fieldfit.entropy.effective_resistance import _laplacian
 
     ends = graph.slot_variables.reshape(-1, 2) - 1  # variable 0 is the ground
     matrix = _laplacian(ends.astype(np.int32), graph.n_variables - 1)
@@ -242,7 +233,7 @@ def test_estimated_cost_is_close_to_that_of_the_factorisation(graph, factor):
 
 
 def test_minimum_degree_has_no_fill_on_trees_and_is_exact_on_cliques():
-    from fieldfit.core.effective_resistance import _laplacian
+    from fieldfit.entropy.effective_resistance import _laplacian
 
     rng = np.random.default_rng(8)
     tree = np.array([(i, rng.integers(i)) for i in range(1, 300)], dtype=np.int32)

@@ -12,21 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 from fieldfit.errors import FileFormatError, InvalidInputError, TooLargeError
-from fieldfit.io import (
-    MapAnswer,
-    MarginalAnswer,
-    PartitionAnswer,
-    format_answer,
-    read_answer,
-    read_evidence,
-    read_uai,
-    write_answer,
-    write_evidence,
-    write_uai,
-)
+from fieldfit.io import MapAnswer, MarginalAnswer, PartitionAnswer, format_answer, read_answer, read_evidence, read_uai, write_answer, write_evidence, write_uai
 
 # log values that files must keep: ordinary ones, hard zeros, and weights that no double holds
 LOG_VALUES = st.one_of(

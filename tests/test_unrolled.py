@@ -10,9 +10,9 @@ from problems import PROBLEMS
 from reference.sum_product import SumProductTwin
 
 import fieldfit as ff
-from fieldfit.adjoint.plans import _slots_and_levels, batch_plan
-from fieldfit.adjoint.unrolled import UnrolledSumProduct
-from fieldfit.core.entropy import CountingNumbers, Entropy
+from fieldfit.inference.messages.unrolled_plans import _slots_and_levels, batch_plan
+from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
+from fieldfit.entropy.counting_numbers import CountingNumbers, Entropy
 
 ENTROPIES = {
     "Bethe": ff.Bethe(),

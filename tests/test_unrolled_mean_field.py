@@ -8,8 +8,8 @@ from problems import PROBLEMS
 from test_unrolled import STEP, flat, random_direction, random_potentials, unflat
 
 import fieldfit as ff
-from fieldfit.adjoint.unrolled_mean_field import UnrolledMeanField
-from fieldfit.inference._conditioned import condition
+from fieldfit.inference.mean_field.unrolled_mean_field import UnrolledMeanField
+from fieldfit.inference.conditioning import condition
 
 SOFT = [
     p

@@ -13,18 +13,7 @@ from numpy.typing import NDArray
 
 from experiments.base import Plan
 from experiments.domke2009.digits_data import FILE, INK, Digits, DigitSplit, draw_split, read_digits
-from fieldfit import (
-    Bethe,
-    ConvergenceWarning,
-    Convex,
-    GridCRF,
-    ImplicitLoss,
-    Likelihood,
-    Objective,
-    ProceduralLoss,
-    PseudoLikelihood,
-    SumProduct,
-)
+from fieldfit import Bethe, ConvergenceWarning, Convex, GridCRF, ImplicitLoss, Likelihood, Objective, ProceduralLoss, PseudoLikelihood, SumProduct
 
 FloatArray = NDArray[np.float64]
 

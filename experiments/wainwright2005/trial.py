@@ -17,18 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit import (
-    Beliefs,
-    Bethe,
-    Exact,
-    FactorGraph,
-    MixtureField,
-    MomentMatching,
-    Potentials,
-    TreeReweighted,
-    error_bound,
-    sample_exactly,
-)
+from fieldfit import Beliefs, Bethe, Exact, FactorGraph, MixtureField, MomentMatching, Potentials, TreeReweighted, error_bound, sample_exactly
 
 FloatArray = NDArray[np.float64]
 

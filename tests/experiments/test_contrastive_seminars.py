@@ -28,7 +28,7 @@ from experiments.welling_sutton2005.seminars.methods import (
 )
 from experiments.welling_sutton2005.seminars.report import PAPER, side_by_side, speed_ups
 from experiments.welling_sutton2005.seminars.run import FULL, Design, Speakers
-from fieldfit.core.batch import Batch
+from fieldfit.graph.batch import Batch
 
 
 def random_problem(seed=0, n_graphs=3):

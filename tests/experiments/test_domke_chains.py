@@ -19,7 +19,7 @@ from experiments.domke2009.chains.run import (
     chain_part,
 )
 from experiments.driver import run_plan
-from fieldfit.objective.likelihood import Likelihood
+from fieldfit.objectives.likelihood import Likelihood
 
 
 def test_labels_are_drawn_from_the_chain():

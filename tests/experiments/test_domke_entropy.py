@@ -19,8 +19,8 @@ from experiments.domke2009.entropy.methods import (
 )
 from experiments.domke2009.entropy.run import COLUMNS, Design, Entropies
 from experiments.driver import run_plan
-from fieldfit.core.entropy_template import scaled_weights
-from fieldfit.core.entropy_weights import EntropyWeights
+from fieldfit.entropy.configuration_weights import scaled_weights
+from fieldfit.entropy.configuration_weights import EntropyWeights
 
 
 def small_parts(seed=0):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fieldfit.inference._relaxation import CUT, GROWTH
+from fieldfit.inference.free_energy.natural_gradient import CUT, GROWTH
 
 
 @dataclass

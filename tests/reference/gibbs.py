@@ -44,7 +44,7 @@ def chain(graph, potentials, labels, order, n_sweeps, key):
 def sweep_matrix(graph, potentials):
     """Transition probabilities of one sweep between all configurations, in the kernel's order."""
     from fieldfit import BruteForce
-    from fieldfit.inference._conditioned import condition
+    from fieldfit.inference.conditioning import condition
 
     order = condition(graph, potentials, None)[0].variables
     configurations = BruteForce().configurations(graph)

@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from fieldfit.core.graph import FactorGraph
-from fieldfit.core.potentials import Potentials
+from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Potentials
 
 
 def random_model(rng, n_variables=5, zeros=0.0, scale=1.0, max_labels=4, max_arity=4):

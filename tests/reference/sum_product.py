@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fieldfit.core.potentials import Beliefs
+from fieldfit.graph.potentials import Beliefs
 
 
 class SumProductTwin:

@@ -18,21 +18,9 @@ from numpy.typing import NDArray
 from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.domke2009.chains.data import SOURCES, Sequences, draw_sequences
 from experiments.domke2009.chains.report import curves, headline, report, table
-from fieldfit import (
-    LBFGS,
-    Batch,
-    Block,
-    FactorGraph,
-    Likelihood,
-    MarginalLoss,
-    Objective,
-    ProceduralLoss,
-    PseudoLikelihood,
-    SumProduct,
-    Template,
-)
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.problem import Part, TemplateProblem, one_blas_thread
+from fieldfit import LBFGS, Batch, Block, FactorGraph, Likelihood, MarginalLoss, Objective, ProceduralLoss, PseudoLikelihood, SumProduct, Template
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.problem import Part, TemplateProblem, one_blas_thread
 
 FloatArray = NDArray[np.float64]
 

@@ -16,16 +16,9 @@ from numpy.typing import NDArray
 
 from experiments.domke2009.digits_methods import IMPLICIT_TOL, Limits
 from fieldfit import LBFGS, Batch, Block, Convex, FactorGraph, ImplicitLoss, Objective, Template
-from fieldfit.core.entropy_template import WIDEST
-from fieldfit.learner._base import Fit, Penalty
-from fieldfit.learner.problem import (
-    Assessment,
-    Part,
-    Problem,
-    TemplateProblem,
-    one_blas_thread,
-    potentials_of,
-)
+from fieldfit.entropy.configuration_weights import WIDEST
+from fieldfit.learners.base import Fit, Penalty
+from fieldfit.learners.problem import Assessment, Part, Problem, TemplateProblem, one_blas_thread, potentials_of
 
 FloatArray = NDArray[np.float64]
 

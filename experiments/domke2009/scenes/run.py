@@ -19,19 +19,7 @@ from numpy.typing import NDArray
 from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.domke2009.scenes.data import FILE, LABELS, Scenes, draw_scenes
 from experiments.domke2009.scenes.report import headline, pictures, report, shown_scenes, table
-from fieldfit import (
-    Bethe,
-    ConvergenceWarning,
-    Convex,
-    GraphCRF,
-    GridCRF,
-    ImplicitLoss,
-    Likelihood,
-    Objective,
-    ProceduralLoss,
-    PseudoLikelihood,
-    SumProduct,
-)
+from fieldfit import Bethe, ConvergenceWarning, Convex, GraphCRF, GridCRF, ImplicitLoss, Likelihood, Objective, ProceduralLoss, PseudoLikelihood, SumProduct
 from fieldfit.features.image import SceneFeatures
 
 FloatArray = NDArray[np.float64]

@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit import InvalidInputError
-from fieldfit.features.image import (
-    region_features,
-    region_graph,
-    region_labels,
-    stretched,
-    superpixels,
-)
+from fieldfit.features.image import region_features, region_graph, region_labels, stretched, superpixels
 from fieldfit.io.images import read_image_archive
 
 FloatArray = NDArray[np.float64]

@@ -18,27 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.tang2016.segmentation.data import COLOURS
-from fieldfit import (
-    LBFGS,
-    Adam,
-    Batch,
-    Bethe,
-    ConvergenceWarning,
-    GridCRF,
-    InferenceResult,
-    Likelihood,
-    MaxMargin,
-    MLEStruct,
-    Objective,
-    Potentials,
-    PseudoLikelihood,
-    RoofDuality,
-    SumProduct,
-    TreeReweighted,
-)
-from fieldfit.learner._base import Fit, Learner, Penalty, Validation
-from fieldfit.learner.frank_wolfe import DualFrankWolfe
-from fieldfit.learner.problem import Problem
+from fieldfit import LBFGS, Adam, Batch, Bethe, ConvergenceWarning, GridCRF, InferenceResult, Likelihood, MaxMargin, MLEStruct, Objective, Potentials, PseudoLikelihood, RoofDuality, SumProduct, TreeReweighted
+from fieldfit.learners.base import Fit, Learner, Penalty, Validation
+from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
+from fieldfit.learners.problem import Problem
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]

@@ -9,15 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit import LBFGS, Likelihood, MLEStruct, matching_partition
-from fieldfit.core.matching_polytope import MatchingPolytope
-from fieldfit.estimators._matching_problems import (
-    ExactMatchings,
-    MatchingExample,
-    MatchingProblem,
-)
-from fieldfit.learner._base import Penalty
-from fieldfit.learner.frank_wolfe import DualFrankWolfe
-from fieldfit.learner.problem import one_blas_thread
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope
+from fieldfit.models.matching_problems import ExactMatchings, MatchingExample, MatchingProblem
+from fieldfit.learners.base import Penalty
+from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
+from fieldfit.learners.problem import one_blas_thread
 
 FloatArray = NDArray[np.float64]
 

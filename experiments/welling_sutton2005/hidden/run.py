@@ -29,17 +29,8 @@ from experiments.welling_sutton2005.hidden.report import (
     report,
     table,
 )
-from fieldfit import (
-    LBFGS,
-    Adam,
-    ContrastiveDivergence,
-    ContrastiveFreeEnergy,
-    ConvergenceWarning,
-    IsingModel,
-    Likelihood,
-    Objective,
-)
-from fieldfit.learner._base import Learner
+from fieldfit import LBFGS, Adam, ContrastiveDivergence, ContrastiveFreeEnergy, ConvergenceWarning, IsingModel, Likelihood, Objective
+from fieldfit.learners.base import Learner
 
 FloatArray = NDArray[np.float64]
 

@@ -21,20 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from experiments.seminar_mails import Example, in_matrices, split_mails
-from fieldfit import (
-    Batch,
-    ContrastiveFreeEnergy,
-    ConvergenceWarning,
-    Evaluation,
-    FactorGraph,
-    InferenceResult,
-    Likelihood,
-    MeanField,
-    Objective,
-    Potentials,
-    SumProduct,
-)
-from fieldfit.objective._base import Inference
+from fieldfit import Batch, ContrastiveFreeEnergy, ConvergenceWarning, Evaluation, FactorGraph, InferenceResult, Likelihood, MeanField, Objective, Potentials, SumProduct
+from fieldfit.objectives.base import Inference
 
 LabelArray = NDArray[np.int32]
 #: Whether tokens are in the name of a speaker.
