@@ -19,13 +19,13 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.inference.messages.message_arrays import Changes
 from fieldfit.inference.messages.message_run import build_model, initial_state
 from fieldfit.inference.messages.message_sweeps import run_sweeps
 from fieldfit.inference.messages.schedule import common_labels
 from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
 from fieldfit.objectives.procedural_loss import ProceduralLoss
-from fieldfit.reproduce._base import markdown_table
 
 N_SWEEPS = 5
 #: So many that what comes before and after the sweeps hardly counts.

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
+from experiments.__main__ import main as run_experiments
+from experiments.catalogue import EXPERIMENTS
 from fieldfit.cli.main import main
 from fieldfit.demo.demo_page import FIRST_PROGRAM
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 OPENED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -73,6 +75,23 @@ def test_commands_have_the_options_that_are_shown(page, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_experiments_exist_with_the_options_that_are_shown(page, capsys):
+    assert run_experiments(["--help"]) == 0
+    known = capsys.readouterr().out
+    for line in re.findall(r"^python -m experiments .*$", page.read_text(), re.MULTILINE):
+        name, *words = line.split("#")[0].split()[3:]
+        assert name.startswith("-") or name in EXPERIMENTS, line
+        for word in words:
+            assert not word.startswith("--") or word in known, f"{line}: {word}"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_page_with_its_command(name):
+    pages = [page.read_text() for page in ROOT.glob("docs/papers/*.md")]
+    assert sum(f"python -m experiments {name} " in text for text in pages) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_make_targets_exist(page):
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     used = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
@@ -104,8 +123,9 @@ def test_named_files_exist(page):
 
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs/index.md").read_text()
-    for page in ROOT.glob("docs/*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index
+    for page in ROOT.glob("docs/**/*.md"):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        assert name == "index.md" or f"({name})" in index
 
 
 def test_pictures_are_small():

@@ -130,7 +130,6 @@ LAYERS = (
     *("models.pairwise", "models.chain", "models.grid_crf", "models.graph_crf"),
     *("models.mixture_problem", "models.mixture_field", "models.decoding_error_bound"),
     *("models.matching_problems", "models.matching_crf", "models.loading", "torch"),
-    "reproduce",
     *("cli._page", "demo", "cli._options", "cli._output", "cli._evaluation", "cli.kinds"),
     *(
         "cli.infer",
@@ -139,7 +138,6 @@ LAYERS = (
         "cli.score",
         "cli.inspect",
         "cli.demo",
-        "cli.reproduce",
         "cli.main",
     ),
 )
@@ -208,6 +206,15 @@ def test_the_import_check_can_fail():
     assert layer_of("inference.map.max_product") == "inference.map.max_product"
     assert layer_of("inference") not in LAYERS
     assert layer_of("kernels.simd") not in LAYERS
+
+
+def test_nothing_in_the_package_imports_the_experiments():
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not any(name.split(".")[0] == "experiments" for name in names), path
 
 
 def test_every_layer_exists():

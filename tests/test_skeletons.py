@@ -15,6 +15,8 @@ import fieldfit as ff
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(ff.__file__).parent
 SKELETON = re.compile(r"^```python skeleton=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Where the table of the registry ends.
+END = "\n]\n\n#: All public objects"
 LINE = re.compile(r"Registry: `(.*?),?`")
 #: Which tests of the laws each skeleton is held to, by the class that it defines.
 TESTS = {
@@ -46,9 +48,11 @@ def package(tmp_path_factory):
     for path, code, line in skeletons():
         (folder / path).write_text(code)
         text = registry.read_text()
-        assert text.count("\n]\n\n#: All public objects") == 1
+        assert text.count(END) == 1
         registry.write_text(
-            text.replace("\n]\n\n#: All public objects", f"\n    {line},\n]\n\n#: All public objects")
+            text.replace(
+                "\n]\n\n#: All public objects", f"\n    {line},\n]\n\n#: All public objects"
+            )
         )
     return folder.parent
 
