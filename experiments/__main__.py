@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guarded(args: argparse.Namespace) -> int:
     """Run, and turn errors of the user into one line."""
-    from fieldfit import InvalidInputError, MissingDependencyError
+    from fieldfit.errors import InvalidInputError, MissingDependencyError
 
     try:
         with warnings.catch_warnings():
