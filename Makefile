@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help test demo bench lint format clean
+.PHONY: help test test-cpus demo bench lint format clean
 
 help:
 	@echo "make demo    install into .venv and run the demonstration"
 	@echo "make test    install into .venv, check style and types, run all tests"
+	@echo "make test-cpus   run the numerical tests as other processors would"
 	@echo "make bench   compare with C++, NumPy and other libraries, as ratios in one run"
 	@echo "make lint    style and types only;  make format  rewrite to the style"
 
@@ -17,7 +18,11 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 test: $(VENV)/.installed lint
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # threads of BLAS only fight the workers
+	# threads of BLAS only fight the workers; a file in one worker makes its fixtures once
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-cpus: $(VENV)/.installed
+	$(BIN)/python .ci/cpus.py -n 2 --dist loadfile
 
 demo: $(VENV)/.installed
 	$(BIN)/fieldfit demo --out demo

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from assertions import assert_bound
@@ -345,9 +343,7 @@ def test_large_grid_and_other_names_of_variables():
     graph = ff.FactorGraph.grid(200, 200, 2)
     unary = rng.normal(size=(40000, 2))
     tables = rng.random((graph.n_factors, 1, 1)) * np.eye(2)
-    start = time.perf_counter()
     result = MaxFlow().run(graph, ff.Potentials(graph, unary, tables))
-    assert time.perf_counter() - start < 30.0  # most of it compilation, if at all
     names = rng.permutation(40000)
     edges = names[graph.slot_variables.reshape(-1, 2)]
     other = ff.FactorGraph.from_edges(40000, edges, 2)

@@ -1,4 +1,4 @@
-"""The package as a whole: public names, layers, import time, no recompilation."""
+"""The package as a whole: public names, layers, light imports, no recompilation."""
 
 from __future__ import annotations
 
@@ -233,13 +233,11 @@ def test_folders_stay_small_and_names_unique():
     assert shared <= {"base", "registry"}, shared  # the same role in each family
 
 
-# -- import time --------------------------------------------------------------------------
+# -- imports ------------------------------------------------------------------------------
 
-MEASURE = """
-import sys, time
-start = time.process_time()
+HEAVY = """
+import sys
 import fieldfit
-print(time.process_time() - start)
 # Numba imports the top of scipy by itself, which is cheap; its sub-packages are not
 parts = {name.split(".")[1] for name in sys.modules if name.startswith("scipy.")}
 heavy = {part for part in parts if not part.startswith("_") and part != "version"}
@@ -248,23 +246,19 @@ print(*sorted(heavy))
 """
 
 
-def test_import_is_quick_and_light():
-    """Processor time, best of three, beside that of Numba alone: machines differ, and vary."""
-    seconds, alone = [], []
-    for _ in range(3):
-        numba = subprocess.run(
-            [sys.executable, "-c", MEASURE.split("print")[0].replace("fieldfit", "numba")
-             + "print(time.process_time() - start)"],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        alone.append(float(numba))
-        answer = subprocess.run(
-            [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True
-        ).stdout.split("\n")
-        assert answer[1] == "", f"import fieldfit also imports {answer[1]}"
-        seconds.append(float(answer[0]))
-    limit = max(0.7, 2.0 * min(alone))
-    assert min(seconds) < limit, f"import fieldfit takes {min(seconds):.2f} s"
+def heavy_imports(program: str) -> list[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_import_is_light():
+    """`python -m benchmarks.run --only start` measures its time."""
+    assert heavy_imports(HEAVY) == []
+
+
+def test_the_check_of_heavy_imports_can_fail():
+    assert "optimize" in heavy_imports(HEAVY.replace("import fieldfit", "import scipy.optimize"))
 
 
 # -- compilation --------------------------------------------------------------------------
@@ -285,7 +279,7 @@ def count_signatures() -> dict[str, int]:
 def run_everything(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = random_graph(
-        rng, int(rng.integers(2, 6)), int(rng.integers(1, 7)), max_arity=3, max_labels=4
+        rng, int(rng.integers(2, 6)), int(rng.integers(1, 7)), max_arity=3, max_labels=3
     )
     potentials = random_tables(rng, graph, zeros=0.2 * (seed % 2))
     schedule = ("flooding", "sequential", "tree", "residual")[seed % 4]
@@ -308,7 +302,7 @@ def test_new_graphs_compile_nothing():
         run_everything(seed)
     before = count_signatures()
     assert sum(before.values()) > 20
-    for seed in range(300, 1300):
+    for seed in range(300, 720):
         run_everything(seed)
     after = count_signatures()
     new = {

@@ -334,7 +334,7 @@ def test_checkpoints_give_the_same_bits(schedule, checkpoints):
 def test_threads_give_the_same_bits(schedule, n_labels):
     rng = np.random.default_rng(11)
     scopes = [(i, i + 1, i + 2) for i in range(0, 1500, 3)]
-    mixed = ff.FactorGraph([n_labels] * 1500 + [4] * 3, [*scopes[:-1], (1500, 1501), (1502, 0)])
+    mixed = ff.FactorGraph([n_labels] * 1500 + [5] * 3, [*scopes[:-1], (1500, 1501), (1502, 0)])
     batch = ff.graph.Batch.of([ff.FactorGraph.grid(50, 60, n_labels), mixed])
     potentials = random_potentials(batch.graph, rng)
     u = unflat(batch.graph, random_direction(batch.graph, rng))
@@ -354,7 +354,7 @@ def test_an_example_does_not_depend_on_its_company(entropy, schedule):
     """Not even where the plan of a union would be another one: runs, cycles, forests."""
     rng = np.random.default_rng(12)
     graphs = [
-        ff.FactorGraph.grid(40, 50, 6), ff.FactorGraph.chain(9, 6), ff.FactorGraph.grid(3, 3, 2),
+        ff.FactorGraph.grid(40, 50, 5), ff.FactorGraph.chain(9, 5), ff.FactorGraph.grid(3, 3, 2),
         ff.FactorGraph([]), ff.FactorGraph([2, 2, 3], [(0, 1, 2), (2,)]),
     ]  # fmt: skip
     potentials = [random_potentials(graph, rng) for graph in graphs]
