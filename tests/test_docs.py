@@ -175,3 +175,39 @@ def test_examples_are_short_and_listed():
     assert "(examples)" in readme
     for path in EXAMPLES:
         assert len(path.read_text().splitlines()) <= 60, path
+
+
+# -- the index of the design --------------------------------------------------------------
+
+
+def index_rows():
+    """Rows (search, file) of the table "From a formula to its file"."""
+    text = (ROOT / "docs/design.md").read_text().split("## From a formula to its file")[1]
+    return re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|$", text, re.MULTILINE)
+
+
+def plain(text):
+    return re.sub(r"[\s_-]+", " ", text.lower())
+
+
+@pytest.mark.parametrize(("search", "file"), index_rows())
+def test_a_search_finds_its_file_by_name_or_first_line(search, file):
+    path = Path(ff.__file__).parent / file
+    assert path.exists(), f"docs/design.md names {file}"
+    first = path.read_text().lstrip('r"').split("\n")[0]
+    for words in search.split(","):
+        where = f"{plain(path.stem)} | {plain(first)}"
+        assert plain(words.strip()) in where, f"{file}: {words.strip()!r} not in {where!r}"
+
+
+def test_the_index_is_long_enough():
+    assert len(index_rows()) >= 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_files_that_are_named_exist(page):
+    source = Path(ff.__file__).parent
+    for name in re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*/[a-z_0-9]+\.py)`", page.read_text()):
+        assert any((folder / name).exists() for folder in (ROOT, source, source / "inference")), (
+            f"{page_name(page)} names {name}"
+        )
