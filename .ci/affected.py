@@ -3,8 +3,8 @@
     python .ci/affected.py [--base REV] [ARGUMENT OF PYTEST ...]
 
 What counts as changed: everything since REV (default: the last commit), files that git does not
-track yet included.  The tests of ``src/fieldfit/a/b/file.py`` are in ``tests/a/b``, or above if there
-is no such folder.  The whole suite is `make test`.
+track yet included.  The tests of ``src/fieldfit/a/b/file.py`` are in ``tests/a/b``, or above if
+there is no such folder.  The whole suite is `make test`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 from pathlib import Path
@@ -16,7 +17,7 @@ from experiments.driver import run_plan
 from experiments.tang2016.house_hotel.data import KINDS, edge_features, read_sequences
 from experiments.tang2016.house_hotel.methods import METHODS, Options, choose, unweighted_errors
 from experiments.tang2016.house_hotel.report import mean_share
-from experiments.tang2016.house_hotel.run import Design, HouseHotel
+from experiments.tang2016.house_hotel.run import Design, HouseHotel, _hinge
 
 SMALL = Design(
     gaps=(0, 30),
@@ -109,6 +110,17 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     assert all(0.0 <= float(row["confidence"]) <= 1.0 + 1e-6 for row in matches)
     for figure in ("error", "rho", "confidence", "landmarks"):
         assert (out / f"{figure}.png").exists()
+
+
+def test_hinge_loss_by_enumeration():
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        scores = rng.normal(size=(4, 4))
+        values = [
+            sum(scores[i, j] + (i != j) for i, j in enumerate(partners)) - scores.trace()
+            for partners in itertools.permutations(range(4))
+        ]
+        assert _hinge(scores) == pytest.approx(max(values), abs=1e-12)
 
 
 def test_data_that_are_not_there(tmp_path, capsys):

@@ -122,7 +122,8 @@ class HouseHotel(Plan[Design]):
         if what == STEPS:
             name, gap = str(task[1]), max(design.gaps)
             l2 = results[name, gap, "max-margin"].rows[0]["l2"]
-            row = _hinge_row(self._sequence(name), gap, l2, str(task[2]), design, options)
+            seed = self.settings.seed
+            row = _hinge_row(self._sequence(name), gap, l2, str(task[2]), design, options, seed)
             return Result(tables={STEPS: [row]})
         sequence, gap = self._sequence("house" if what == RHO else what), int(task[1])
         training, validation, test = self._features(sequence, gap, options.kind)
@@ -310,14 +311,20 @@ def _time(design: Design, house: Sequence, options: Options, method: str) -> dic
 
 
 def _hinge_row(
-    sequence: Sequence, gap: int, l2: float, steps: str, design: Design, options: Options
+    sequence: Sequence,
+    gap: int,
+    l2: float,
+    steps: str,
+    design: Design,
+    options: Options,
+    seed: int,
 ) -> dict[str, Any]:
     """The hinge loss that Adam reaches with its own step, or with a short one for long."""
     training, _ = scaled_features(sequence, sequence.of(gap, "train"), options.kind)
     partners = [np.arange(len(x)) for x in training]
     learner = None
     if steps == SHORT_STEPS:
-        learner = Adam(step=0.02, max_iter=20 * design.max_iter, tol=1e-7)
+        learner = Adam(step=0.02, max_iter=20 * design.max_iter, tol=1e-7, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is a column of the table
         model = MatchingCRF(
