@@ -244,7 +244,9 @@ def test_bad_input():
     earlier = relax_kikuchi(graph, zero, start, 1, regions="bethe")
     with pytest.raises(InvalidInputError, match="start must be a relaxation with these regions"):
         relax_kikuchi(graph, zero, earlier, 1)
-    with pytest.raises(InvalidInputError, match="n_rounds must be at least 0, got -1"):
+    with pytest.raises(
+        InvalidInputError, match="n_rounds must be an integer of at least 0, got -1"
+    ):
         relax_kikuchi(graph, zero, start, -1)
     with pytest.raises(InvalidInputError, match=r"free must be a boolean array of shape \(4,\)"):
         relax_kikuchi(graph, zero, start, 1, free=[1, 1, 0, 1])

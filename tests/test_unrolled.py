@@ -64,7 +64,7 @@ def pulled(sweeps, graph, potentials, direction, observed=None, entropy=False):
 @by_entropy
 def test_forward_is_the_plain_twin(entropy, schedule, damping):
     rule = ENTROPIES[entropy]
-    sweeps = UnrolledSumProduct(3, rule, schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=rule, schedule=schedule, damping=damping)
     for problem in SIZED:
         graph, counting = problem.graph, rule.counting_numbers(problem.graph)
         twin = SumProductTwin(graph, problem.potentials, counting, problem.observed)
@@ -123,7 +123,7 @@ def test_contradictions_raise():
 def test_transposed_product(entropy, schedule, damping):
     """``<u, J v>`` by finite differences is ``<J^T u, v>``, for every problem."""
     rng = np.random.default_rng(2)
-    sweeps = UnrolledSumProduct(3, ENTROPIES[entropy], schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=ENTROPIES[entropy], schedule=schedule, damping=damping)
     for problem in SIZED:
         if problem.scale > 100:
             continue  # beliefs are 0 or 1 and so are differences
@@ -152,7 +152,7 @@ def test_every_entry_of_a_gradient(kind, schedule):
         "five labels": ff.FactorGraph([5] * 4, [(0, 1), (1, 2), (2, 0), (2, 3)]),
         "arity three": ff.FactorGraph([2, 3, 2, 3], [(0, 1, 2), (1, 3), (2, 3, 0), (3,)]),
     }[kind]
-    sweeps = UnrolledSumProduct(2, ff.TreeReweighted(), schedule, damping=0.2)
+    sweeps = UnrolledSumProduct(2, entropy=ff.TreeReweighted(), schedule=schedule, damping=0.2)
     start, u = random_direction(graph, rng), random_direction(graph, rng)
     (gradient,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
     for z in range(len(start)):
@@ -186,7 +186,7 @@ def test_huge_potentials_and_hard_zeros(entropy, n_labels):
     tables[:, 0, 0] -= 2000.0  # a table entry that vanishes in the linear domain ...
     tables[:, :, 0] -= 1500.0  # ... and sums of nothing but such entries
     tables[2, 1, 1] = -np.inf
-    sweeps = UnrolledSumProduct(2, ENTROPIES[entropy])
+    sweeps = UnrolledSumProduct(2, entropy=ENTROPIES[entropy])
     for _ in range(4):
         u, v = random_direction(graph, rng), random_direction(graph, rng, start)
         ends = [
@@ -240,10 +240,12 @@ def test_derivative_by_counting_numbers(name, schedule, damping):
     u = random_direction(graph, rng)
 
     def value(factor, total):
-        sweeps = UnrolledSumProduct(3, Given(factor, total), schedule, damping=damping)
+        sweeps = UnrolledSumProduct(
+            3, entropy=Given(factor, total), schedule=schedule, damping=damping
+        )
         return np.dot(u, flat(beliefs_of(sweeps, graph, problem.potentials, problem.observed)))
 
-    sweeps = UnrolledSumProduct(3, Given(factor, total), schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=Given(factor, total), schedule=schedule, damping=damping)
     found = pulled(sweeps, graph, problem.potentials, u, problem.observed, entropy=True)
     for actual, which in ((found.factor, 0), (found.variable_total, 1)):
         for z in range(len(actual)):
@@ -271,7 +273,7 @@ def test_each_sweep_with_its_own_potentials(entropy, schedule, damping):
     rng = np.random.default_rng(8)
     graph = ff.FactorGraph([2, 3, 2, 3], [(0, 1), (1, 2, 3), (0, 3), (2,), (0, 2)])
     batch = ff.Batch.of([graph])
-    sweeps = UnrolledSumProduct(3, ENTROPIES[entropy], schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=ENTROPIES[entropy], schedule=schedule, damping=damping)
     starts = [random_direction(graph, rng) for _ in range(3)]
     u = random_direction(graph, rng)
     run = sweeps.record(batch, [unflat(graph, start) for start in starts])
@@ -358,7 +360,7 @@ def test_an_example_does_not_depend_on_its_company(entropy, schedule):
         ff.FactorGraph([]), ff.FactorGraph([2, 2, 3], [(0, 1, 2), (2,)]),
     ]  # fmt: skip
     potentials = [random_potentials(graph, rng) for graph in graphs]
-    sweeps = UnrolledSumProduct(2, ENTROPIES[entropy], schedule)
+    sweeps = UnrolledSumProduct(2, entropy=ENTROPIES[entropy], schedule=schedule)
     for chosen in ([0, 2], [2, 0, 1, 3, 4], [1, 4]):
         batch = ff.Batch.of([graphs[m] for m in chosen])
         result = sweeps.run_batch(batch, batch.pack([potentials[m] for m in chosen]))

@@ -90,7 +90,7 @@ class ProceduralLoss(Objective):
         """The map from potentials to beliefs."""
         if isinstance(self.entropy, str):
             self._require_mean_field()
-            return UnrolledMeanField(self.n_sweeps, self.damping)
+            return UnrolledMeanField(self.n_sweeps, damping=self.damping)
         return UnrolledSumProduct(
             n_sweeps=self.n_sweeps,
             entropy=self.entropy,

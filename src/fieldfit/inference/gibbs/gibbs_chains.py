@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import worker_threads
 from fieldfit._typing import FloatArray
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel
@@ -76,9 +76,11 @@ class ChainRunner:
         self._run_chains: Any = run_binary_chains if binary else run_general_chains
         self._update = update_binary if binary else update_general
         self._nothing = new_record(FactorGraph([]), 0, n_jobs)
-        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+        self._workers = worker_threads(n_jobs)
+        self._map: Callable[..., list[Any]]
 
     def __enter__(self) -> ChainRunner:
+        self._map = self._workers.__enter__()
         return self
 
     def __exit__(
@@ -87,8 +89,7 @@ class ChainRunner:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._workers.__exit__(kind, error, traceback)
 
     def advance(self, until: int, record: Record | None = None) -> None:
         """Run every chain up to sweep ``until``, adding to ``record`` if there is one."""
@@ -162,15 +163,12 @@ class ChainRunner:
             )
 
     def _together(self, tasks: list[Callable[[], Any]]) -> None:
-        """Run tasks at the same time and wait for all; the first one in this thread."""
-        if self._pool is None:
-            for task in tasks:
-                task()
-            return
-        waiting = [self._pool.submit(task) for task in tasks[1:]]
-        tasks[0]()
-        for future in waiting:
-            future.result()
+        """Run tasks at the same time and wait for all."""
+        self._map(_call, tasks)
+
+
+def _call(task: Callable[[], Any]) -> Any:
+    return task()
 
 
 def _bound(kernel: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:

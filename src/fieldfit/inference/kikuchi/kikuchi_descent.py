@@ -19,13 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, folded_unary, require_graph
+from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.inference.kikuchi.kikuchi_run import RegionRun, run_rounds
 from fieldfit.inference.kikuchi.region_graph import RegionGraph, Regions
 from fieldfit.inference.kikuchi.region_tables import kikuchi_terms, product_tables_of_regions
@@ -62,8 +64,8 @@ class KikuchiRelaxation:
     start_factors: FloatArray
     free_energies: FloatArray
     start_free_energies: FloatArray
-    converged_examples: NDArray[np.bool_]
-    moving_examples: NDArray[np.bool_]
+    converged_examples: BoolArray
+    moving_examples: BoolArray
     log_belief: FloatArray = field(repr=False)
 
 
@@ -111,15 +113,13 @@ def relax_kikuchi(
     whole = batch if isinstance(batch, Batch) else Batch.of([batch])
     graph = whole.graph
     require_graph(graph, potentials)
-    if n_rounds < 0:
-        raise InvalidInputError(f"n_rounds must be at least 0, got {n_rounds}")
-    if not 0.0 <= smoothing < 1.0:
-        raise InvalidInputError(f"smoothing must be in [0, 1), got {smoothing}")
+    require_integer("n_rounds", n_rounds, at_least=0)
+    require_number("smoothing", smoothing, at_least=0, below=1)
     region_graph = RegionGraph.of_batch(whole, regions)
     earlier = start.unary if isinstance(start, KikuchiRelaxation) else start
     begin_unary, points = _checked_start(graph, earlier, free)
     unary = folded_unary(potentials)
-    unary[np.repeat(points, graph.cardinalities) & (begin_unary == 0.0)] = -np.inf
+    unary[expand(points, graph.unary_offsets) & (begin_unary == 0.0)] = -np.inf
     run = RegionRun(whole, region_graph, potentials, unary, n_jobs)
     if isinstance(start, KikuchiRelaxation):
         begin = _mixed(region_graph, start, smoothing)
@@ -178,22 +178,20 @@ def kikuchi_values(run: RegionRun, log_belief: FloatArray) -> FloatArray:
     kikuchi_terms(regions.table_offsets, regions.counts, run.model.potential, log_belief, terms)
     values = run.constants.copy()
     for part, bounds in ((terms[:n_outer], run.bounds.outer), (terms[n_outer:], run.bounds.inner)):
-        filled = np.flatnonzero(np.diff(bounds))
-        if len(filled):
-            values[filled] += np.add.reduceat(part, bounds[filled])
+        values += reduce_rows(np.add, part, bounds)
     return values
 
 
 def _checked_start(
     graph: FactorGraph, given: FloatArray, free: ArrayLike | None
-) -> tuple[FloatArray, NDArray[np.bool_]]:
+) -> tuple[FloatArray, BoolArray]:
     """The start with points where variables are not free, and which those are."""
     start = np.array(given, dtype=np.float64)
     if start.shape != (int(graph.unary_offsets[-1]),):
         raise InvalidInputError(
             f"start must have shape ({int(graph.unary_offsets[-1])},), got {start.shape}"
         )
-    sums = np.add.reduceat(start, graph.unary_offsets[:-1]) if graph.n_variables else np.zeros(0)
+    sums = reduce_rows(np.add, start, graph.unary_offsets)
     if not ((start >= 0.0).all() and np.allclose(sums, 1.0, rtol=0.0, atol=1e-6)):
         raise InvalidInputError("start must be a distribution for each variable")
     points = np.zeros(graph.n_variables, dtype=np.bool_)
@@ -207,7 +205,7 @@ def _checked_start(
         points = ~flags
     if points.any():
         labels = Beliefs(graph, start, np.zeros(int(graph.table_offsets[-1]))).argmax()
-        fixed = np.repeat(points, graph.cardinalities)
+        fixed = expand(points, graph.unary_offsets)
         start[fixed] = 0.0
         start[(graph.unary_offsets[:-1] + labels)[points]] = 1.0
     return start, points

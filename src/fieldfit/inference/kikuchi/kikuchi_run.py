@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._parallel import n_threads, ordered_map
+from fieldfit._typing import BoolArray, FloatArray, LongArray
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import expand, reduce_rows
+from fieldfit.inference.base import Progress
 from fieldfit.inference.kikuchi.region_graph import RegionGraph
 from fieldfit.inference.kikuchi.region_sweeps import (
     Bounds,
@@ -23,9 +24,8 @@ from fieldfit.inference.kikuchi.region_sweeps import (
     sweep_examples,
 )
 from fieldfit.inference.kikuchi.region_tables import add_tables, sum_tables
-from fieldfit.inference.messages.message_run import Progress
 
-__all__ = ["RegionRun", "Rounds", "plain_messages", "run_rounds", "thread_count"]
+__all__ = ["RegionRun", "Rounds", "plain_messages", "run_rounds"]
 
 #: Probability of labels that a start excludes but that may come back under other potentials.
 RETURNING = 1e-4
@@ -46,7 +46,7 @@ class RegionRun:
         n_jobs: int | None = None,
     ) -> None:
         self.batch, self.regions = batch, regions
-        self.n_threads = thread_count(n_jobs)
+        self.n_threads = n_threads(n_jobs)
         self.bounds = _bounds(batch, regions)
         total, line = _split_counts(regions)
         self.model = RegionModel(
@@ -103,7 +103,7 @@ class RegionRun:
 
     def sweep(
         self,
-        examples: NDArray[np.int64],
+        examples: LongArray,
         tol: FloatArray,
         max_sweeps: int,
         damping: FloatArray | None = None,
@@ -116,7 +116,7 @@ class RegionRun:
         moves_lines = damping is not None
         shares = np.zeros(self.batch.n_examples) if damping is None else damping
 
-        def work(part: NDArray[np.int64]) -> int:
+        def work(part: LongArray) -> int:
             return int(
                 sweep_examples(
                     self.regions.arrays, self.model, self.state, self.bounds, part,
@@ -126,7 +126,7 @@ class RegionRun:
 
         self._require_possible(self._in_threads(work, examples))
 
-    def values(self, examples: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    def values(self, examples: LongArray) -> tuple[FloatArray, FloatArray]:
         """Kikuchi's value of each example, and how far inner beliefs are from ``old``."""
         values, changes = np.zeros(self.batch.n_examples), np.zeros(self.batch.n_examples)
         self._require_possible(
@@ -136,27 +136,26 @@ class RegionRun:
         )
         return values + self.constants, changes
 
-    def relinearise_at_beliefs(self, examples: NDArray[np.int64]) -> None:
+    def relinearise_at_beliefs(self, examples: LongArray) -> None:
         """Take the beliefs of some examples as the point where entropies are linearised."""
         chosen = np.zeros(self.batch.n_examples, dtype=np.bool_)
         chosen[examples] = True
         np.copyto(self.state.old, self.inner_log_belief, where=self._by_inner_entry(chosen))
         self._rebuild(examples)
 
-    def reset(self, examples: NDArray[np.int64], earlier: RegionState) -> None:
+    def reset(self, examples: LongArray, earlier: RegionState) -> None:
         """Put some examples back to where they were."""
         chosen = np.zeros(self.batch.n_examples, dtype=np.bool_)
         chosen[examples] = True
         inner = self._by_inner_entry(chosen)
-        outer = np.repeat(chosen, np.diff(self.regions.table_offsets[self.bounds.outer]))
-        links = np.repeat(
-            chosen,
-            np.diff(self.regions.message_offsets[self.regions.link_offsets[self.bounds.inner]]),
+        outer = expand(chosen, self.regions.table_offsets[self.bounds.outer])
+        links = expand(
+            chosen, self.regions.message_offsets[self.regions.link_offsets[self.bounds.inner]]
         )
         for mine, before, where in (
             (self.state.log_belief, earlier.log_belief, np.concatenate([outer, inner])),
             (self.state.multiplier, earlier.multiplier, links),
-            (self.state.log_norm, earlier.log_norm, np.repeat(chosen, np.diff(self.bounds.inner))),
+            (self.state.log_norm, earlier.log_norm, expand(chosen, self.bounds.inner)),
             (self.state.old, earlier.old, inner),
         ):
             np.copyto(mine, before, where=where)
@@ -164,7 +163,7 @@ class RegionRun:
     def copy_of_state(self) -> RegionState:
         return RegionState(*(array.copy() for array in self.state))
 
-    def has_lines(self) -> NDArray[np.bool_]:
+    def has_lines(self) -> BoolArray:
         """Examples in which some entropy is negative; the others need a single round."""
         lines = np.concatenate([[0.0], np.cumsum(self.model.line)])
         return lines[self.bounds.inner[1:]] > lines[self.bounds.inner[:-1]]
@@ -188,23 +187,18 @@ class RegionRun:
 
     # -- helpers --------------------------------------------------------------------------
 
-    def _rebuild(self, examples: NDArray[np.int64]) -> None:
+    def _rebuild(self, examples: LongArray) -> None:
         rebuild_outer(self.regions.arrays, self.model, self.state, self.bounds, examples)
 
-    def _by_inner_entry(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _by_inner_entry(self, flags: BoolArray) -> BoolArray:
         """A flag of each example for each entry of its inner regions."""
         offsets = self.regions.table_offsets[self.regions.n_outer :]
-        return np.repeat(flags, np.diff(offsets[self.bounds.inner]))
+        return expand(flags, offsets[self.bounds.inner])
 
-    def _in_threads(
-        self, work: Callable[[NDArray[np.int64]], int], examples: NDArray[np.int64]
-    ) -> int:
+    def _in_threads(self, work: Callable[[LongArray], int], examples: LongArray) -> int:
         """Largest answer of any part; examples are independent, so that parts do not matter."""
-        n_parts = min(self.n_threads, len(examples))
-        if n_parts <= 1:
-            return work(examples)
-        with ThreadPoolExecutor(n_parts) as pool:
-            return max(pool.map(work, np.array_split(examples, n_parts)))
+        n_parts = max(1, min(self.n_threads, len(examples)))
+        return max(ordered_map(work, np.array_split(examples, n_parts), n_parts))
 
     def _require_possible(self, region: int) -> None:
         if region >= 0:
@@ -218,33 +212,16 @@ class RegionRun:
 
         Finite log-beliefs stay above it: one that runs away cannot pass for a hard zero.
         """
-        batch, graph = self.batch, self.batch.graph
+        batch = self.batch
         n_tables = np.diff(batch.variable_offsets) + np.diff(batch.factor_offsets)
         largest = np.full(batch.n_examples, 100.0)
-        for values, offsets, starts in (
-            (unary, graph.unary_offsets, batch.variable_offsets),
-            (potentials.factor_values, graph.table_offsets, batch.factor_offsets),
+        for values, offsets in (
+            (unary, batch.unary_offsets),
+            (potentials.factor_values, batch.table_offsets),
         ):
-            entries = offsets[starts]
-            filled = np.flatnonzero(np.diff(entries))
-            if len(filled):
-                sizes = np.where(np.isneginf(values), 0.0, np.abs(values))
-                most = np.maximum.reduceat(sizes, entries[filled])
-                largest[filled] = np.maximum(largest[filled], most)
+            sizes = np.where(np.isneginf(values), 0.0, np.abs(values))
+            largest = np.maximum(largest, reduce_rows(np.maximum, sizes, offsets))
         return -10.0 * largest * (1.0 + n_tables)
-
-
-def thread_count(n_jobs: int | None) -> int:
-    """Threads for ``n_jobs`` (-1: all cores)."""
-    if n_jobs is None:
-        return 1
-    if n_jobs == 0 or n_jobs < -1:
-        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
-    if n_jobs == -1:
-        import os
-
-        return os.cpu_count() or 1
-    return n_jobs
 
 
 def _split_counts(regions: RegionGraph) -> tuple[FloatArray, FloatArray]:
@@ -322,7 +299,7 @@ class Rounds:
 
     values: FloatArray
     changes: FloatArray
-    moving: NDArray[np.bool_]
+    moving: BoolArray
     n_rounds: int
 
 

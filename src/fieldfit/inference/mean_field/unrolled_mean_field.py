@@ -8,18 +8,19 @@ the order of colours; the derivatives are stated in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import FloatArray, IntArray, LongArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, require_graph
+from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, Inference, Progress
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel, condition, sweep_form
 from fieldfit.inference.mean_field.mean_field import product_bound
 from fieldfit.inference.mean_field.mean_field_sweeps import (
@@ -27,11 +28,7 @@ from fieldfit.inference.mean_field.mean_field_sweeps import (
     general_sweeps,
     product_tables,
 )
-from fieldfit.inference.messages.unrolled_sum_product import (
-    PulledBack,
-    given_potentials,
-    require_count,
-)
+from fieldfit.inference.messages.unrolled_sum_product import PulledBack, given_potentials
 from fieldfit.numeric.compile import kernel
 
 __all__ = ["UnrolledMeanField", "reverse_mean_field_sweep", "reverse_products"]
@@ -121,7 +118,7 @@ def _reverse_large(
     beliefs: FloatArray,
     gradient: FloatArray,
     table_gradient: FloatArray,
-    digits: NDArray[np.int64],
+    digits: LongArray,
 ) -> None:
     """One factor of arity above two: entry by entry, each other variable left out in turn."""
     first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
@@ -143,7 +140,7 @@ def _reverse_large(
 
 
 @kernel
-def _advance(structure: Any, first: int, stop: int, digits: NDArray[np.int64]) -> None:
+def _advance(structure: Any, first: int, stop: int, digits: LongArray) -> None:
     """The next configuration of a scope, its last variable fastest."""
     slot = stop - 1
     while slot >= first:
@@ -185,8 +182,8 @@ def reverse_products(
 NO_TOLERANCE = -1.0
 
 
-@dataclass(frozen=True)
-class UnrolledMeanField:
+@dataclass(frozen=True, kw_only=True)
+class UnrolledMeanField(Inference):
     """Exactly ``n_sweeps`` coordinate sweeps of mean field from uniform beliefs.
 
     Parameters
@@ -211,39 +208,35 @@ class UnrolledMeanField:
     array([0.417, 0.583])
     """
 
-    n_sweeps: int = 5
+    n_sweeps: int = field(default=5, kw_only=False)
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        require_count("n_sweeps", self.n_sweeps)
-        if not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-    ) -> InferenceResult:
-        """Beliefs of one graph after the sweeps; ``init`` is not used."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init)
+        require_integer("n_sweeps", self.n_sweeps, at_least=1)
+        require_number("damping", self.damping, at_least=0, below=1)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
+        progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs of every example after the sweeps; their products bound ``log Z`` from below."""
-        return self.record(batch, potentials, observed).result()
+        """Beliefs of every example after the sweeps; their products bound ``log Z`` from below.
+
+        ``init`` is ignored: the map starts from uniform beliefs.
+        """
+        result = self.record(batch, potentials, observed).result()
+        if progress is not None:
+            progress(result.n_iter, result.residual)
+        return result
 
     def record(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
     ) -> MeanFieldRun:
         """The sweeps with their tape, for derivatives; see `UnrolledSumProduct.record`."""
         given = given_potentials(potentials, self.n_sweeps)
@@ -275,9 +268,7 @@ class MeanFieldRun:
         self._n_sweeps, self._damping = n_sweeps, damping
         graph = batch.graph
         possible = (self._models[0].unary > -np.inf).astype(np.float64)
-        if graph.n_variables:
-            counts = np.add.reduceat(possible, graph.unary_offsets[:-1])
-            possible /= np.repeat(counts, graph.cardinalities)
+        possible /= expand(reduce_rows(np.add, possible, graph.unary_offsets), graph.unary_offsets)
         self._beliefs = possible
         self._tape = np.empty((n_sweeps, len(possible)))
         self._residual = 0.0

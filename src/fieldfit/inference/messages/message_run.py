@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._parallel import n_threads
+from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, conditioned_unary
 from fieldfit.graph.result import Bound, InferenceResult
+from fieldfit.inference.base import Evidence, Progress, ending
 from fieldfit.inference.messages.message_arrays import (
     ABOVE_TOLERANCE,
     CONTRADICTION,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MessageRun",
-    "Progress",
     "at_floor",
     "build_model",
     "initial_state",
@@ -59,7 +58,7 @@ def build_model(
     graph: FactorGraph,
     potentials: Potentials,
     counting: CountingNumbers,
-    observed: dict[int, int] | ArrayLike | None,
+    observed: Evidence,
 ) -> Model:
     """Potentials with evidence and entropy applied, checked for factors that forbid everything."""
     unary = conditioned_unary(graph, potentials, observed)
@@ -82,7 +81,7 @@ def build_model(
     )
 
 
-def _floor(unary: NDArray[np.float64], tables: NDArray[np.float64], n_tables: int) -> float:
+def _floor(unary: FloatArray, tables: FloatArray, n_tables: int) -> float:
     """Ten times less than any sum of potentials, one from each table (taken as at least 100).
 
     On an acyclic graph a message is such a sum, so nothing is cut off there, however long a chain
@@ -113,7 +112,7 @@ def initial_state(graph: FactorGraph, model: Model, init: InferenceResult | None
     return state
 
 
-def at_floor(graph: FactorGraph, model: Model, state: State) -> NDArray[np.bool_]:
+def at_floor(graph: FactorGraph, model: Model, state: State) -> BoolArray:
     """Variables with a message near the floor (damping only approaches it): it would fall on."""
     is_low = state.message < 0.5 * model.floor
     if not is_low.any():
@@ -147,8 +146,6 @@ def raise_contradiction(graph: FactorGraph, state: State) -> NoReturn:
 # -- The algorithm -------------------------------------------------------------------------
 
 
-Progress = Callable[[int, float], None]
-
 #: Messages per kernel call, about half a second: between calls the user may interrupt.
 MESSAGES_PER_CALL = 20_000_000
 #: Sweeps between two looks at what still changes; 4 to 16 cost about the same on grids.
@@ -175,7 +172,7 @@ class MessageRun:
         state: State,
         counting: CountingNumbers,
         progress: Progress | None,
-        free: NDArray[np.bool_] | None = None,
+        free: BoolArray | None = None,
     ) -> None:
         """``free`` marks the variables whose messages matter; ``None`` is all of them."""
         self.options = options
@@ -339,25 +336,19 @@ class MessageRun:
         )
 
     def _status(
-        self, residual: float, settled: NDArray[np.bool_], is_low: bool, agreement: float | None
+        self, residual: float, settled: BoolArray, is_low: bool, agreement: float | None
     ) -> str:
         sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
         if settled.all() and agreement is not None:
-            return f"converged: beliefs agree to {agreement:.2g} after {sweeps}"
-        if settled.all():
-            return f"converged: largest message change {residual:.2g} after {sweeps}"
-        where = ""
-        if len(settled) > 1:
-            where = f" in {int((~settled).sum())} of {len(settled)} examples"
-        if is_low:
-            return (
-                f"not converged{where}: hard zeros in cycles make messages grow without bound "
-                f"({sweeps}); TreeReweighted() may help"
-            )
-        return (
-            f"not converged{where}: largest message change {residual:.2g} after {sweeps} "
-            f"(tol {self.options.tol:.2g}); more sweeps, damping, another schedule or a concave "
-            f"entropy such as TreeReweighted() may help"
+            return ending(settled, f"beliefs agree to {agreement:.2g} after {sweeps}")
+        if is_low and not settled.all():
+            growth = f"hard zeros in cycles make messages grow without bound ({sweeps})"
+            return ending(settled, growth, advice="TreeReweighted()")
+        return ending(
+            settled,
+            f"largest message change {residual:.2g} after {sweeps}",
+            self.options.tol,
+            "more sweeps, damping, another schedule or a concave entropy such as TreeReweighted()",
         )
 
 
@@ -387,7 +378,7 @@ class _Damping:
 
 def sweep_kernel(n_jobs: int | None) -> Any:
     """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
-    if n_jobs is None or n_jobs == 1:
+    if n_threads(n_jobs) == 1:
         return run_sweeps
     from fieldfit.inference.messages.message_sweeps import threaded_sweeps
 

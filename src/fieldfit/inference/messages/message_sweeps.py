@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numba import carray, prange
 
+from fieldfit._parallel import kernel_threads
 from fieldfit._typing import FloatArray, Index, IntArray
-from fieldfit.errors import InvalidInputError
 from fieldfit.inference.messages.factor_update import update_slots
 from fieldfit.inference.messages.message_arrays import (
     ABOVE_TOLERANCE,
@@ -333,20 +332,12 @@ def run_sweeps_in_threads(
     return n_sweeps, flags
 
 
-def threaded_sweeps(n_jobs: int) -> Callable[..., tuple[int, int]]:
-    """A function like `sweeps.run_sweeps` that uses ``n_jobs`` threads (-1: all cores)."""
-    available = int(numba.config.NUMBA_NUM_THREADS)
-    if n_jobs == 0 or n_jobs < -1:
-        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
-    n_threads = available if n_jobs == -1 else min(n_jobs, available)
+def threaded_sweeps(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
+    """A function like `run_sweeps` that uses ``n_jobs`` threads."""
 
     def run(*arguments: Any) -> tuple[int, int]:
-        before = numba.get_num_threads()
-        numba.set_num_threads(n_threads)
-        try:
+        with kernel_threads(n_jobs) as n_threads:
             n_sweeps, flags = run_sweeps_in_threads(*(*arguments, n_threads))
-        finally:
-            numba.set_num_threads(before)
         return int(n_sweeps), int(flags)
 
     return run

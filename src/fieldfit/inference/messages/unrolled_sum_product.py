@@ -19,15 +19,18 @@ from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from fieldfit._parallel import n_threads, require_jobs
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.entropy.counting_numbers import Bethe, Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, require_graph
+from fieldfit.graph.ragged import offsets_of
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, Inference, Progress
 from fieldfit.inference.messages.message_arrays import CONTRADICTION, Changes, Model, Plan, State
 from fieldfit.inference.messages.message_beliefs import factor_beliefs, pair_beliefs, unary_beliefs
 from fieldfit.inference.messages.message_run import build_model, raise_contradiction
@@ -43,7 +46,7 @@ from fieldfit.inference.messages.vjp_beliefs import (
 )
 from fieldfit.inference.messages.vjp_sweeps import record_sweep, reverse_refresh, reverse_sweep
 
-__all__ = ["PulledBack", "UnrolledRun", "UnrolledSumProduct", "given_potentials", "require_count"]
+__all__ = ["PulledBack", "UnrolledRun", "UnrolledSumProduct", "given_potentials"]
 
 # -- One run of unrolled sweeps: forward with a tape, beliefs, and the way back ------------
 
@@ -100,7 +103,7 @@ class UnrolledRun:
             np.empty(int(graph.message_offsets[-1])), np.empty(int(graph.unary_offsets[-1]))
         )
         widths = graph.cardinalities[graph.slot_variables[plan.slots]]
-        offsets = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)]).astype(np.int64)
+        offsets = offsets_of(widths)
         pairs = np.empty((length, len(plan.pair_target) * len(self._labels)))
         slots = np.empty((length, int(offsets[-1])))
         self._tapes = [Tape(pairs[row], slots[row], offsets) for row in range(length)]
@@ -298,7 +301,7 @@ class UnrolledRun:
 
 def _sweep_kernels(n_jobs: int | None) -> tuple[Any, Any]:
     """The serial or the threaded sweeps; the threaded ones are compiled only when asked for."""
-    if n_jobs is None or n_jobs == 1:
+    if n_threads(n_jobs) == 1:
         return record_sweep, reverse_sweep
     from fieldfit.inference.messages.vjp_sweeps import threaded_kernels
 
@@ -320,8 +323,8 @@ def _copy(source: State, target: State) -> None:
 SCHEDULES = ("sequential", "flooding", "tree")
 
 
-@dataclass(frozen=True)
-class UnrolledSumProduct:
+@dataclass(frozen=True, kw_only=True)
+class UnrolledSumProduct(Inference):
     """Exactly ``n_sweeps`` sweeps of message passing from uniform messages.
 
     Parameters
@@ -352,7 +355,7 @@ class UnrolledSumProduct:
     array([0.432, 0.568])
     """
 
-    n_sweeps: int = 5
+    n_sweeps: int = field(default=5, kw_only=False)
     entropy: Entropy = field(default_factory=Bethe)
     schedule: str = "sequential"
     order: Any = None
@@ -361,14 +364,13 @@ class UnrolledSumProduct:
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        require_count("n_sweeps", self.n_sweeps)
+        require_integer("n_sweeps", self.n_sweeps, at_least=1)
         if not isinstance(self.entropy, Entropy) or self.entropy.is_optimized:
             raise InvalidInputError(
                 "entropy must be an object with fixed counting numbers, such as Bethe() or "
                 f"TreeReweighted(), got {self.entropy!r}"
             )
-        if self.schedule not in SCHEDULES:
-            raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
+        require_one_of("schedule", self.schedule, SCHEDULES)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"
@@ -377,40 +379,34 @@ class UnrolledSumProduct:
             raise InvalidInputError(
                 f"order must be an array, {GRID_ORDER!r} or None, got {self.order!r}"
             )
-        if not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
-        if self.checkpoints is not None and self.checkpoints != "sqrt":
-            require_count("checkpoints", self.checkpoints)
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-    ) -> InferenceResult:
-        """Beliefs of one graph after the sweeps."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init)
+        require_number("damping", self.damping, at_least=0, below=1)
+        if self.checkpoints != "sqrt":
+            require_integer("checkpoints", self.checkpoints, at_least=1, or_none=True)
+        require_jobs(self.n_jobs)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
+        progress: Progress | None = None,
     ) -> InferenceResult:
         """Beliefs of every example after the sweeps, as they are.
 
-        ``init`` is there for the protocol of inferences and not used: the map starts from uniform
-        messages.  The result says ``converged=False``, for no tolerance was asked for or met.
+        ``init`` is ignored: the map starts from uniform messages.  The result says
+        ``converged=False``, for no tolerance was asked for or met.
         """
-        return self._record(batch, potentials, observed, 1).result()
+        result = self._record(batch, potentials, observed, 1).result()
+        if progress is not None:
+            progress(result.n_iter, result.residual)
+        return result
 
     def record(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
     ) -> UnrolledRun:
         """The sweeps with their tape, for derivatives.
 
@@ -446,7 +442,7 @@ class UnrolledSumProduct:
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None,
+        observed: Evidence,
         length: int,
     ) -> UnrolledRun:
         given = given_potentials(potentials, self.n_sweeps)
@@ -479,10 +475,3 @@ def given_potentials(
             f"got {len(potentials)}"
         )
     return tuple(potentials)
-
-
-def require_count(name: str, value: Any) -> None:
-    """Refuse what is not a positive integer."""
-    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_integer or value < 1:
-        raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")

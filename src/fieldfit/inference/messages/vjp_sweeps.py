@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numba import carray, prange
 
+from fieldfit._parallel import kernel_threads
 from fieldfit._typing import Index, IntArray
-from fieldfit.errors import InvalidInputError
 from fieldfit.inference.messages.factor_update import update_slots
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.message_sweeps import (
@@ -360,20 +359,12 @@ def reverse_in_threads(
             reverse_slots(structure, plan, begin, end, model, state, adjoint, damping, entropy)
 
 
-def threaded_kernels(n_jobs: int) -> tuple[Callable[..., int], Callable[..., None]]:
+def threaded_kernels(n_jobs: int | None) -> tuple[Callable[..., int], Callable[..., None]]:
     """Functions like `record_sweep` and `reverse_sweep` with ``n_jobs`` threads (-1: all cores)."""
-    available = int(numba.config.NUMBA_NUM_THREADS)
-    if n_jobs == 0 or n_jobs < -1:
-        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
-    n_threads = available if n_jobs == -1 else min(n_jobs, available)
 
     def in_threads(kernel: Callable[..., Any], *arguments: Any) -> Any:
-        before = numba.get_num_threads()
-        numba.set_num_threads(n_threads)
-        try:
+        with kernel_threads(n_jobs) as n_threads:
             return kernel(*arguments, n_threads)
-        finally:
-            numba.set_num_threads(before)
 
     def record(*arguments: Any) -> int:
         return int(in_threads(record_in_threads, *arguments))
