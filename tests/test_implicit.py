@@ -139,7 +139,7 @@ def test_solve_perturbation_and_long_unrolled_sweeps_agree(graph, entropy, loss)
     )
     assert converged.all()
     run = UnrolledSumProduct(300, entropy=entropy).record(batch, potentials)
-    (pulled,) = run.pull_back(derivative, run.beliefs()).potentials
+    (pulled,) = run.vjp(derivative, run.beliefs()).potentials
     scale = max(1.0, np.abs(solved).max())
     np.testing.assert_allclose(flat(moved), solved, rtol=0, atol=1e-6 * scale)
     np.testing.assert_allclose(flat(pulled), solved, rtol=0, atol=1e-6 * scale)
@@ -153,7 +153,7 @@ def test_weights_of_counting_numbers_agree_with_unrolled_sweeps(graph):
     potentials = random_tables(rng, graph, scale=0.7)
     derivative = random_tables(rng, graph)
     run = UnrolledSumProduct(400, entropy=entropy).record(batch, potentials)
-    pulled = run.pull_back(derivative, run.beliefs(), entropy=True)
+    pulled = run.vjp(derivative, run.beliefs(), entropy=True)
     weights = EntropyWeights.of(entropy, graph)
     found = implicit_gradient(run.beliefs(), weights, derivative).weights
     by_variable = np.add.reduceat(found.unary_values, graph.unary_offsets[:-1])

@@ -53,7 +53,7 @@ def beliefs_of(sweeps, graph, potentials, observed=None):
 
 def pulled(sweeps, graph, potentials, direction, observed=None, entropy=False):
     run = sweeps.record(ff.Batch.of([graph]), potentials, observed)
-    return run.pull_back(unflat(graph, direction), run.beliefs(), entropy=entropy)
+    return run.vjp(unflat(graph, direction), run.beliefs(), entropy=entropy)
 
 
 # -- forward ------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_going_back_twice_gives_the_same():
     graph = ff.FactorGraph.grid(4, 4, 3)
     run = UnrolledSumProduct(3).record(ff.Batch.of([graph]), random_potentials(graph, rng))
     beliefs, u = run.beliefs(), unflat(graph, random_direction(graph, rng))
-    first, second = (run.pull_back(u, beliefs).potentials[0] for _ in range(2))
+    first, second = (run.vjp(u, beliefs).potentials[0] for _ in range(2))
     np.testing.assert_array_equal(flat(first), flat(second))
 
 
@@ -277,7 +277,7 @@ def test_each_sweep_with_its_own_potentials(entropy, schedule, damping):
     starts = [random_direction(graph, rng) for _ in range(3)]
     u = random_direction(graph, rng)
     run = sweeps.record(batch, [unflat(graph, start) for start in starts])
-    found = run.pull_back(unflat(graph, u), run.beliefs()).potentials
+    found = run.vjp(unflat(graph, u), run.beliefs()).potentials
     assert len(found) == 3
     for sweep in range(3):
         v = random_direction(graph, rng)
@@ -301,8 +301,8 @@ def test_equal_potentials_for_each_sweep_change_nothing():
         np.testing.assert_allclose(
             flat(shared.beliefs()), flat(separate.beliefs()), rtol=0, atol=1e-14
         )
-        (expected,) = shared.pull_back(u, shared.beliefs()).potentials
-        found = separate.pull_back(u, separate.beliefs()).potentials
+        (expected,) = shared.vjp(u, shared.beliefs()).potentials
+        found = separate.vjp(u, separate.beliefs()).potentials
         np.testing.assert_allclose(sum(flat(one) for one in found), flat(expected), atol=1e-12)
 
 
@@ -312,7 +312,7 @@ def test_equal_potentials_for_each_sweep_change_nothing():
 def everything(sweeps, batch, potentials, u):
     run = sweeps.record(batch, potentials)
     beliefs = run.beliefs()
-    found = run.pull_back(u, beliefs, entropy=True)
+    found = run.vjp(u, beliefs, entropy=True)
     return np.concatenate(
         [flat(beliefs), *map(flat, found.potentials), found.factor, found.variable_total]
     )
@@ -394,7 +394,7 @@ def test_orders():
             for s in (STEP, -STEP)
         ]
         run = sweeps.record(batch, joined)
-        (gradient,) = run.pull_back(unflat(batch.graph, u), run.beliefs()).potentials
+        (gradient,) = run.vjp(unflat(batch.graph, u), run.beliefs()).potentials
         expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
         assert np.dot(flat(gradient), v) == pytest.approx(expected, abs=1e-6)
     sizes = ff.Batch.of([ff.FactorGraph.grid(2, 5, 2), ff.FactorGraph.grid(7, 1, 2)])
@@ -455,7 +455,7 @@ def test_bad_potentials():
     other = ff.FactorGraph.chain(4, 2)
     run = UnrolledSumProduct(3).record(batch, potentials)
     with pytest.raises(ff.InvalidInputError, match="potentials must belong to the given graph"):
-        run.pull_back(ff.Potentials(other), run.beliefs())
+        run.vjp(ff.Potentials(other), run.beliefs())
 
 
 @by_schedule

@@ -70,7 +70,7 @@ def test_transposed_product(damping):
             ]
             expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
             run = sweeps.record(batch, problem.potentials, problem.observed)
-            (gradient,) = run.pull_back(unflat(graph, u), run.beliefs()).potentials
+            (gradient,) = run.vjp(unflat(graph, u), run.beliefs()).potentials
             assert np.all(flat(gradient)[np.isneginf(start)] == 0.0)
             scale = max(1.0, float(np.abs(flat(gradient)).max()) * np.sqrt(len(v)))
             found = np.dot(flat(gradient), v)
@@ -85,7 +85,7 @@ def test_each_sweep_with_its_own_potentials(damping):
     starts = [random_direction(graph, rng) for _ in range(3)]
     u = random_direction(graph, rng)
     run = sweeps.record(batch, [unflat(graph, start) for start in starts])
-    found = run.pull_back(unflat(graph, u), run.beliefs()).potentials
+    found = run.vjp(unflat(graph, u), run.beliefs()).potentials
     for sweep in range(3):
         v = random_direction(graph, rng)
         ends = []

@@ -1,4 +1,4 @@
-"""Gibbs sampling with a systematic scan, colour by colour.
+"""Gibbs sampling (Markov chain Monte Carlo) with a systematic scan, colour by colour.
 
 Each sweep draws every variable from ``p(y_i | others) ∝ exp(th_i(y_i) + sum_{a on i} th_a)``.
 Unary beliefs average these conditional distributions over sweeps and chains (Rao-Blackwell),
@@ -246,7 +246,7 @@ def gibbs_sweeps(
     return start.reshape(np.shape(labels))
 
 
-# -- helpers ------------------------------------------------------------------------------
+# -- starting points ----------------------------------------------------------------------
 
 
 def _keys(generator: np.random.Generator, n_chains: int) -> NDArray[np.uint64]:

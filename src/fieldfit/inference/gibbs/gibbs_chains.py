@@ -1,4 +1,18 @@
-"""Running several Gibbs chains on one graph with threads; the labels do not depend on them."""
+"""Several Gibbs chains on one graph in threads, and how well they mix: ESS and split R-hat.
+
+The labels of the chains do not depend on the number of threads.  Both figures are taken on the
+label indicators ``[y_i = k]``, from counts alone, so no chain is stored.
+
+* Effective sample size by batch means: with batches of length ``b`` (about the square root of the
+  run), ``sigma^2 = b Var(batch means)`` estimates the asymptotic variance, and
+  ``N p (1 - p) / sigma^2`` independent draws would be as good as the ``N`` of the chains.
+* Split R-hat: each chain is cut in two; the spread between halves is compared with the spread
+  inside them.  Where it shows that chains stay apart for longer than a batch, the halves themselves
+  serve as batches, because the short ones would miss that.
+
+References: Flegal and Jones, "Batch means and spectral variance estimators in Markov chain Monte
+Carlo", Annals of Statistics 38, 2010; Gelman et al., "Bayesian Data Analysis", 3rd edition, 11.4.
+"""
 
 from __future__ import annotations
 
@@ -181,20 +195,7 @@ def _blocks(begin: int, end: int, n_blocks: int) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in pairwise(edges)]
 
 
-# -- How well several chains have mixed: effective sample sizes and split R-hat ------------
-# Both are taken on the label indicators ``[y_i = k]``, from counts alone, so no chain is stored.
-#
-# * Effective sample size by batch means: with batches of length ``b`` (about the square root of
-#   the run), ``sigma^2 = b Var(batch means)`` estimates the asymptotic variance, and
-#   ``N p (1 - p) / sigma^2`` independent draws would be as good as the ``N`` of the chains.
-# * Split R-hat: each chain is cut in two; the spread between halves is compared with the
-#   spread inside them.  Where it shows that chains stay apart for longer than a batch, the halves
-#   themselves serve as batches, because the short ones would miss that.
-#
-# References: Flegal and Jones, "Batch means and spectral variance estimators in Markov chain Monte
-# Carlo", Annals of Statistics 38, 2010; Gelman et al., "Bayesian Data Analysis", 3rd edition,
-# 11.4.
-
+# -- effective sample size and split R-hat ------------------------------------------------
 
 #: Above this, chains are taken to be apart: Gelman's 1.1 made stricter.
 MAX_SPLIT_R_HAT = 1.05

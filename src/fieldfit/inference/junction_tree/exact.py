@@ -1,4 +1,4 @@
-"""Exact marginals and log-partition by a clique tree (junction tree).
+"""Exact marginals, log-partition and samples by a junction tree (clique tree).
 
 Variables are eliminated in a greedy order; the maximal cliques that this makes form a tree, and one
 pass of messages up and one down this tree give all marginals.  The formulas stand with the kernels
@@ -32,7 +32,12 @@ from fieldfit.graph.ragged import ranges
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Evidence, Inference, Progress
 from fieldfit.inference.junction_tree.clique_tables import LogTables
-from fieldfit.inference.junction_tree.elimination_order import Budget, Plan, find_plan, fixed_labels
+from fieldfit.inference.junction_tree.elimination_order import (
+    Budget,
+    EliminationPlan,
+    find_plan,
+    fixed_labels,
+)
 from fieldfit.inference.junction_tree.junction_tree_passes import pass_downward, pass_upward
 
 __all__ = ["Exact", "fixed_factor_entries", "log_tables", "sample_exactly", "total_shift"]
@@ -147,7 +152,9 @@ class Exact(Inference):
         return Budget(self.max_memory, self.max_operations, self.n_restarts, self.random_state)
 
 
-def log_tables(potentials: Potentials, labels: LabelArray, plan: Plan) -> tuple[float, LogTables]:
+def log_tables(
+    potentials: Potentials, labels: LabelArray, plan: EliminationPlan
+) -> tuple[float, LogTables]:
     """The constant that the fixed labels contribute, and the tables of all other terms."""
     graph = plan.graph
     require_graph(graph, potentials)
@@ -187,7 +194,11 @@ def total_shift(constant: float, shifts: FloatArray, possible: bool) -> float:
 
 
 def _example_shifts(
-    batch: Batch, potentials: Potentials, labels: LabelArray, plan: Plan, shifts: FloatArray
+    batch: Batch,
+    potentials: Potentials,
+    labels: LabelArray,
+    plan: EliminationPlan,
+    shifts: FloatArray,
 ) -> FloatArray:
     """The log-partition of each example: a clique and a fixed label belong to one of them."""
     graph, tree = batch.graph, plan.tree
@@ -215,7 +226,8 @@ def _copy_single_factors(
     factor_values[ranges(graph.table_offsets[single], sizes)] = unary_values[source]
 
 
-# -- Independent exact samples from a clique tree ------------------------------------------
+# -- independent exact samples ------------------------------------------------------------
+#
 # The upward pass over the tree (`fieldfit.inference.junction_tree.junction_tree_passes`) leaves at
 # every clique the messages ``m_d`` of its children.  From the roots down, the eliminated variables
 # ``E`` of a clique are then drawn given the labels of its separator ``S``, which are known by that
@@ -228,8 +240,8 @@ def _copy_single_factors(
 # (1992).
 
 
-#: Samples are compared with distribution functions in pieces of this many numbers (16 MB).
-ENTRIES_PER_PIECE = 2_000_000
+#: Samples are compared with distribution functions in chunks of this many numbers (16 MB).
+ENTRIES_PER_CHUNK = 2_000_000
 
 
 def sample_exactly(
@@ -279,7 +291,11 @@ def sample_exactly(
 
 
 def _draw(
-    cluster: FloatArray, plan: Plan, clique: int, labels: IntArray, generator: np.random.Generator
+    cluster: FloatArray,
+    plan: EliminationPlan,
+    clique: int,
+    labels: IntArray,
+    generator: np.random.Generator,
 ) -> None:
     """Labels of the variables that one clique eliminates, given those of its separator."""
     tree = plan.tree
@@ -296,9 +312,9 @@ def _draw(
         rows = rows * size + separator[:, axis]
     uniform = generator.random(len(labels))
     outcomes = np.empty(len(labels), dtype=np.int64)
-    piece = max(1, ENTRIES_PER_PIECE // n_outcomes)
-    for begin in range(0, len(labels), piece):
-        part = slice(begin, begin + piece)
+    chunk = max(1, ENTRIES_PER_CHUNK // n_outcomes)
+    for begin in range(0, len(labels), chunk):
+        part = slice(begin, begin + chunk)
         distribution = cumulative[rows[part]]
         # uniform < 1, so an outcome of probability zero is never the first above the threshold
         threshold = uniform[part] * distribution[:, -1]
@@ -308,7 +324,7 @@ def _draw(
         labels[:, variable] = drawn
 
 
-def _cluster(plan: Plan, clique: int, tables: LogTables, fixed: IntArray) -> FloatArray:
+def _cluster(plan: EliminationPlan, clique: int, tables: LogTables, fixed: IntArray) -> FloatArray:
     """Sum of the clique's log tables, one axis for each of its variables."""
     graph, tree = plan.graph, plan.tree
     variables = tree.variables[tree.offsets[clique] : tree.offsets[clique + 1]]

@@ -1,4 +1,4 @@
-"""A few rounds of Kikuchi's double loop from a data point, for contrastive objectives.
+"""k-step descent of Kikuchi's free energy from a data point, for contrastive objectives.
 
 The start is a product of given unary beliefs, a consistent point of every region graph, with the
 free energy ``- <th, b> - sum_i H(b_i)`` (every variable counts once).  Each round replaces

@@ -1,4 +1,8 @@
-"""One run on a region graph: the arrays, sweeps in threads, rounds of the double loop."""
+"""One run on a region graph: sweeps in threads, the double loop (CCCP), plain messages.
+
+A round of the double loop replaces negative entropies by their tangents at the last beliefs and
+solves the concave problem that is left, see `fieldfit.inference.kikuchi.region_sweeps`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from fieldfit.inference.kikuchi.region_sweeps import (
 )
 from fieldfit.inference.kikuchi.region_tables import add_tables, sum_tables
 
-__all__ = ["RegionRun", "Rounds", "plain_messages", "run_rounds"]
+__all__ = ["DoubleLoopRounds", "RegionRun", "plain_messages", "run_rounds"]
 
 #: Probability of labels that a start excludes but that may come back under other potentials.
 RETURNING = 1e-4
@@ -114,13 +118,13 @@ class RegionRun:
         every update moves its line to its own belief (plain messages).
         """
         moves_lines = damping is not None
-        shares = np.zeros(self.batch.n_examples) if damping is None else damping
+        dampings = np.zeros(self.batch.n_examples) if damping is None else damping
 
         def work(part: LongArray) -> int:
             return int(
                 sweep_examples(
                     self.regions.arrays, self.model, self.state, self.bounds, part,
-                    moves_lines, shares, tol, max_sweeps, self.gaps, self.n_sweeps,
+                    moves_lines, dampings, tol, max_sweeps, self.gaps, self.n_sweeps,
                 )
             )  # fmt: skip
 
@@ -274,8 +278,7 @@ def _constants(batch: Batch, potentials: Potentials) -> FloatArray:
     return batch.sum_factors(values)
 
 
-# -- The two loops on a region graph: rounds of concave problems, and plain messages -------
-
+# -- the two loops: rounds of concave problems, and plain messages ------------------------
 
 #: A round is solved until regions agree to this share of the last change of beliefs: exact enough
 #: for values to rise, and a third of the sweeps that a fixed tolerance costs.
@@ -294,7 +297,7 @@ SWEEPS_PER_CALL = 8
 
 
 @dataclass(frozen=True)
-class Rounds:
+class DoubleLoopRounds:
     """What rounds led to, for each example; ``values`` has a row for each round."""
 
     values: FloatArray
@@ -311,7 +314,7 @@ def run_rounds(
     accuracy: float = ACCURACY,
     start_values: FloatArray | None = None,
     progress: Progress | None = None,
-) -> Rounds:
+) -> DoubleLoopRounds:
     """Solve concave problems, each with its lines at the beliefs of the last one.
 
     A dual value is never below that of the maximum, so that a round that is solved loosely is
@@ -345,7 +348,7 @@ def run_rounds(
     risen = np.minimum.accumulate(rows[::-1], axis=0)[::-1]
     if start_values is not None:
         risen = np.maximum(risen, start_values)  # up to rounding they are
-    return Rounds(risen, changes, moving, len(history))
+    return DoubleLoopRounds(risen, changes, moving, len(history))
 
 
 def plain_messages(
@@ -362,14 +365,14 @@ def plain_messages(
     """
     n_examples = run.batch.n_examples
     start = run.copy_of_state()
-    shares = np.full(n_examples, 0.0 if damping is None else damping)
+    dampings = np.full(n_examples, 0.0 if damping is None else damping)
     steps = np.zeros(n_examples, dtype=np.int64)
     best = np.full(n_examples, np.inf)
     waited = np.zeros(n_examples, dtype=np.int64)
     moving, n_sweeps = np.ones(n_examples, dtype=np.bool_), 0
     while moving.any() and n_sweeps < max_sweeps:
         n_more = min(SWEEPS_PER_CALL, max_sweeps - n_sweeps)
-        run.sweep(np.flatnonzero(moving), np.full(n_examples, tol), n_more, shares)
+        run.sweep(np.flatnonzero(moving), np.full(n_examples, tol), n_more, dampings)
         n_sweeps += n_more
         if progress is not None:
             progress(n_sweeps, float(run.gaps.max(initial=0.0)))
@@ -382,7 +385,7 @@ def plain_messages(
         moving &= (run.gaps > tol) & ~(lost & (steps >= len(DAMPING_STEPS)))
         if damping is None:
             raised = stuck & (steps < len(DAMPING_STEPS))
-            shares[raised] = np.array(DAMPING_STEPS)[steps[raised]]
+            dampings[raised] = np.array(DAMPING_STEPS)[steps[raised]]
             steps[raised] += 1
             waited[raised], best[raised] = 0, np.inf
         else:

@@ -1,4 +1,4 @@
-r"""Kernels on regions: sweeps over the inner ones, values, sums of tables.
+r"""Generalised belief propagation on region graphs: sweeps over inner regions, dual values.
 
 The structure is two-layered.  Every *inner* region ``s`` is linked to every *outer* region ``r``
 that contains it; a link has a map from the entries of the table of ``r`` to those of ``s``, and
@@ -80,7 +80,7 @@ class Bounds(NamedTuple):
     inner: NDArray[np.int64]
 
 
-class Scratch(NamedTuple):
+class RegionScratch(NamedTuple):
     """Buffers of one inner region and its links, and of the outer regions of an example."""
 
     top: FloatArray
@@ -94,7 +94,9 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def make_scratch(arrays: RegionArrays, bounds: Bounds, examples: NDArray[np.int64]) -> Scratch:
+def make_scratch(
+    arrays: RegionArrays, bounds: Bounds, examples: NDArray[np.int64]
+) -> RegionScratch:
     """Buffers that are large enough for some examples."""
     entries, margins, outer, tables = 1, 1, 1, 1
     for example in examples:
@@ -106,7 +108,7 @@ def make_scratch(arrays: RegionArrays, bounds: Bounds, examples: NDArray[np.int6
             size = arrays.table_offsets[region + 1] - arrays.table_offsets[region]
             n_links = arrays.link_offsets[inner + 1] - arrays.link_offsets[inner]
             entries, margins = max(entries, size), max(margins, size * n_links)
-    return Scratch(
+    return RegionScratch(
         np.empty(entries),
         np.empty(entries),
         np.empty(entries),
@@ -123,7 +125,7 @@ def sweep_example(
     arrays: RegionArrays,
     model: RegionModel,
     state: RegionState,
-    scratch: Scratch,
+    scratch: RegionScratch,
     bounds: Bounds,
     example: int,
     is_backward: bool,
@@ -300,7 +302,7 @@ def sweep_examples(
 
 @kernel
 def fill_linear(
-    arrays: RegionArrays, state: RegionState, bounds: Bounds, example: int, scratch: Scratch
+    arrays: RegionArrays, state: RegionState, bounds: Bounds, example: int, scratch: RegionScratch
 ) -> None:
     """Probabilities of the outer regions of an example, with maximum one."""
     first = bounds.outer[example]

@@ -1,4 +1,8 @@
-"""One run of message passing: sweep, watch what changes, stop, and say what was reached."""
+"""One run of message passing: sweeps until convergence, adaptive damping, and the result.
+
+The value reported is the Lagrangian at the messages, see
+`fieldfit.inference.messages.message_beliefs`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, conditioned_unary
+from fieldfit.graph.ragged import reduce_rows
 from fieldfit.graph.result import Bound, InferenceResult
 from fieldfit.inference.base import Evidence, Progress, ending
 from fieldfit.inference.messages.message_arrays import (
@@ -51,7 +56,7 @@ __all__ = [
     "sweep_kernel",
 ]
 
-# -- The arrays that message passing starts from: the model of a run and its first state ---
+# -- the model of a run and its first state -----------------------------------------------
 
 
 def build_model(
@@ -127,24 +132,21 @@ def at_floor(graph: FactorGraph, model: Model, state: State) -> BoolArray:
 def refresh_all(graph: FactorGraph, model: Model, state: State) -> None:
     """Beliefs of all variables from the messages; raises if a variable has no label left."""
     everyone = np.arange(graph.n_variables, dtype=np.int32)
-    labels = common_labels(graph)
-    flags = refresh(labels, graph.structure, everyone, 0, len(everyone), model, state)
+    k = common_labels(graph)
+    flags = refresh(k, graph.structure, everyone, 0, len(everyone), model, state)
     if flags & CONTRADICTION:
         raise_contradiction(graph, state)
 
 
 def raise_contradiction(graph: FactorGraph, state: State) -> NoReturn:
     """Say which variable has no possible label."""
-    impossible = np.add.reduceat(
-        state.log_belief > -np.inf, graph.unary_offsets[:-1], dtype=np.int64
-    )
-    empty = np.flatnonzero(impossible == 0)
+    possible = (state.log_belief > -np.inf).astype(np.float64)
+    empty = np.flatnonzero(reduce_rows(np.add, possible, graph.unary_offsets) == 0)
     where = f"no label of variable {empty[0]} is possible" if len(empty) else "messages vanish"
     raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {where}")
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- sweeps, convergence, damping ---------------------------------------------------------
 
 #: Messages per kernel call, about half a second: between calls the user may interrupt.
 MESSAGES_PER_CALL = 20_000_000
@@ -183,7 +185,7 @@ class MessageRun:
         self.model = model
         self.state = state
         self.progress = progress
-        self.labels = common_labels(batch.graph)
+        self.k = common_labels(batch.graph)
         self.is_bethe = bool(
             np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0)
         )
@@ -217,7 +219,7 @@ class MessageRun:
             n_messages = max(1, len(plan.pair_target) + len(plan.slots))
             changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
             n_sweeps, flags = kernel(
-                self.labels, structure, plan, self.model, self.state, changes, damping.value, tol,
+                self.k, structure, plan, self.model, self.state, changes, damping.value, tol,
                 min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages,
                     left if plan is everything else left - 1),
             )  # fmt: skip
@@ -256,7 +258,7 @@ class MessageRun:
         while total < most:
             n_messages, contradiction = residual_messages(
                 graph,
-                self.labels,
+                self.k,
                 self.model,
                 self.state,
                 waiting.reshape(-1),
@@ -284,7 +286,7 @@ class MessageRun:
         log_variable = np.empty(graph.n_variables)
         log_factor = np.empty(graph.n_factors)
         unary_beliefs(graph.structure, self.model, self.state, unary, log_variable)
-        pair_beliefs(self.labels, graph.structure, self.model, self.state, tables, log_factor)
+        pair_beliefs(self.k, graph.structure, self.model, self.state, tables, log_factor)
         factor_beliefs(graph.structure, self.model, self.state, tables, log_factor)
         return Beliefs(graph, unary, tables), log_variable, log_factor
 
