@@ -277,7 +277,7 @@ def test_given_weights_are_proved_or_not():
     [
         (lambda: TreeReweighted(0.0), r"rho must be in \(0, 1\], got 0.0"),
         (lambda: TreeReweighted(1.5), r"rho must be in \(0, 1\], got 1.5"),
-        (lambda: TreeReweighted(float("nan")), r"rho must be in \(0, 1\], got nan"),
+        (lambda: TreeReweighted(float("nan")), r"rho must be finite and in \(0, 1\], got nan"),
         (lambda: TreeReweighted("best"), "got 'best'"),
         (lambda: TreeReweighted([[0.5]]), "rho must be None, a number"),
         (lambda: TreeReweighted(True), "rho must be None, a number"),

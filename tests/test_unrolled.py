@@ -51,7 +51,7 @@ def beliefs_of(sweeps, graph, potentials, observed=None):
     return sweeps.record(ff.Batch.of([graph]), potentials, observed).beliefs()
 
 
-def pulled(sweeps, graph, potentials, direction, observed=None, entropy=False):
+def vjp_of(sweeps, graph, potentials, direction, observed=None, entropy=False):
     run = sweeps.record(ff.Batch.of([graph]), potentials, observed)
     return run.vjp(unflat(graph, direction), run.beliefs(), entropy=entropy)
 
@@ -135,7 +135,7 @@ def test_transposed_product(entropy, schedule, damping):
                 for s in (STEP, -STEP)
             ]
             expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
-            (gradient,) = pulled(sweeps, graph, problem.potentials, u, problem.observed).potentials
+            (gradient,) = vjp_of(sweeps, graph, problem.potentials, u, problem.observed).potentials
             found = flat(gradient)
             assert np.isfinite(found).all(), problem.name
             assert np.all(found[np.isneginf(start)] == 0.0), problem.name
@@ -154,7 +154,7 @@ def test_every_entry_of_a_gradient(kind, schedule):
     }[kind]
     sweeps = UnrolledSumProduct(2, entropy=ff.TreeReweighted(), schedule=schedule, damping=0.2)
     start, u = random_direction(graph, rng), random_direction(graph, rng)
-    (gradient,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
+    (gradient,) = vjp_of(sweeps, graph, unflat(graph, start), u).potentials
     for z in range(len(start)):
         ends = []
         for sign in (1.0, -1.0):
@@ -170,8 +170,8 @@ def test_the_transposed_product_can_fail():
     graph = ff.FactorGraph.grid(3, 3, 2)
     sweeps = UnrolledSumProduct(3)
     start, u, v = (random_direction(graph, rng) for _ in range(3))
-    (right,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
-    (wrong,) = pulled(UnrolledSumProduct(2), graph, unflat(graph, start), u).potentials
+    (right,) = vjp_of(sweeps, graph, unflat(graph, start), u).potentials
+    (wrong,) = vjp_of(UnrolledSumProduct(2), graph, unflat(graph, start), u).potentials
     assert np.dot(flat(right), v) != pytest.approx(np.dot(flat(wrong), v), rel=1e-3)
 
 
@@ -193,7 +193,7 @@ def test_huge_potentials_and_hard_zeros(entropy, n_labels):
             flat(beliefs_of(sweeps, graph, unflat(graph, start + s * v))) for s in (STEP, -STEP)
         ]
         expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
-        (gradient,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
+        (gradient,) = vjp_of(sweeps, graph, unflat(graph, start), u).potentials
         assert np.dot(flat(gradient), v) == pytest.approx(expected, abs=1e-6)
 
 
@@ -246,7 +246,7 @@ def test_derivative_by_counting_numbers(name, schedule, damping):
         return np.dot(u, flat(beliefs_of(sweeps, graph, problem.potentials, problem.observed)))
 
     sweeps = UnrolledSumProduct(3, entropy=Given(factor, total), schedule=schedule, damping=damping)
-    found = pulled(sweeps, graph, problem.potentials, u, problem.observed, entropy=True)
+    found = vjp_of(sweeps, graph, problem.potentials, u, problem.observed, entropy=True)
     for actual, which in ((found.factor, 0), (found.variable_total, 1)):
         for z in range(len(actual)):
             if which == 0 and not is_linking[z]:
@@ -259,7 +259,7 @@ def test_derivative_by_counting_numbers(name, schedule, damping):
                 ends.append(value(*numbers))
             expected = (ends[0] - ends[1]) / (2 * STEP)
             assert actual[z] == pytest.approx(expected, abs=1e-6), (which, z)
-    (plain,) = pulled(sweeps, graph, problem.potentials, u, problem.observed).potentials
+    (plain,) = vjp_of(sweeps, graph, problem.potentials, u, problem.observed).potentials
     np.testing.assert_array_equal(flat(plain), flat(found.potentials[0]))
 
 
@@ -469,7 +469,7 @@ def test_rounding_does_not_grow(schedule):
     graph = ff.FactorGraph.grid(50, 60, 3)
     u = random_direction(graph, rng)
     sweeps = UnrolledSumProduct(3, schedule=schedule, damping=0.1)
-    (gradient,) = pulled(sweeps, graph, random_potentials(graph, rng), u).potentials
+    (gradient,) = vjp_of(sweeps, graph, random_potentials(graph, rng), u).potentials
     for values, offsets in (
         (gradient.unary_values, graph.unary_offsets),
         (gradient.factor_values, graph.table_offsets),

@@ -6,7 +6,7 @@ the given marginals can only raise its entropy, and on a forest the entropy is B
     H(mu)  <=  H_F(mu)  =  sum over a in F of H(mu_a) + sum over i of (1 - d_i(F)) H(mu_i)
 
 An average over forests ``F`` keeps the inequality and has the counting numbers ``c_a = rho_a``,
-``c_i = 1 - sum over a on i of rho_a``, where ``rho_a`` is the share of forests that hold ``a``
+``c_i = 1 - sum over a on i of rho_a``, where ``rho_a`` is the fraction of forests that hold ``a``
 (Wainwright, Jaakkola and Willsky 2005; for any arity the argument is the same).  Each ``H_F`` is
 concave in locally consistent pseudo-marginals, hence so is the average.  Leaving a factor out of
 a forest leaves a forest, so ``rho`` may be lowered at will: all that counts is a mixture of
@@ -188,7 +188,7 @@ def spanning_tree_probabilities(graph: FactorGraph, *, max_cost: float = MAX_COS
     """Probability of each pair in a uniform random spanning forest; 0 for lower arities.
 
     Exact (see `fieldfit.entropy.effective_resistance`) as long as the sparse factorisation takes at
-    most ``max_cost`` multiplications; above that the shares of a mixture of spanning forests,
+    most ``max_cost`` multiplications; above that the fractions of a mixture of spanning forests,
     `hyperforest_weights`, which are as valid but more even than uniform trees would give.
     """
     if graph.arities.max(initial=0) > 2:
@@ -200,7 +200,7 @@ def spanning_tree_probabilities(graph: FactorGraph, *, max_cost: float = MAX_COS
 
 
 def hyperforest_weights(graph: FactorGraph) -> FloatArray:
-    """Share of the forests of `forest_mixture` that hold each factor.
+    """Fraction of the forests of `forest_mixture` that hold each factor.
 
     The average of forests is a mixture of forests by construction, so the bound holds exactly,
     whatever the number of forests; more forests only make the weights more even.

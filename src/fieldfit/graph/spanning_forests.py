@@ -429,9 +429,9 @@ def balanced_forests(graph: FactorGraph, targets: FloatArray | None = None) -> I
 
     Each forest is grown greedily from the factors that the earlier ones held least often, ties
     broken at random from a fixed seed.  So after ``arboricity`` forests (about) every factor is
-    covered, and the shares settle with an error that falls like one over the number of forests,
-    not like its square root.  With ``targets`` the shares become proportional to them, as far
-    as the graph allows.
+    covered, and the fractions converge with an error that falls like one over the number of
+    forests, not like its square root.  With ``targets`` the fractions become proportional to them,
+    as far as the graph allows.
     """
     generator = np.random.default_rng(SEED)
     linking = np.flatnonzero(graph.arities >= 2)

@@ -65,7 +65,7 @@ class Gibbs(GraphInference):
     n_chains
         Chains from independent random starting points.
     n_jobs
-        Threads; 1 if ``None``.  They share out the chains, or the colours of one large graph
+        Threads; 1 if ``None``.  They split the chains, or the colours of one large graph
         when there are fewer chains than threads.
 
     Notes
@@ -122,7 +122,7 @@ class Gibbs(GraphInference):
         history = CountHistory(record.label_counts, self.n_sweeps)
         with ChainRunner(graph, sweep_form(graph, model), colors, chains, threads) as runner:
             for done in range(0, self.burn_in, history.batch_length):
-                runner.advance(done)  # in pieces, so that the user may interrupt
+                runner.advance(done)  # in parts, so that the user may interrupt
                 if progress is not None:
                     progress(done, np.inf)
             runner.advance(self.burn_in)

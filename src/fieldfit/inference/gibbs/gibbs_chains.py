@@ -57,7 +57,7 @@ class ChainRunner:
     """Advances chains in place; a context manager, because it owns threads.
 
     With at least as many chains as threads each thread runs its own chains.  Otherwise the
-    threads share out the variables of each colour, which are independent given the rest.
+    threads split the variables of each colour, which are independent given the rest.
 
     Parameters
     ----------

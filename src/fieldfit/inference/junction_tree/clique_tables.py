@@ -402,9 +402,9 @@ def _add_table(t: int, n_rows: int, layout: Layout, tables: LogTables, work: Wor
             for lane in range(n_lanes):
                 lanes[lane] += source[np.uint64(offset + indices[lane])]
         else:
-            piece = source[offset : offset + n_lanes]
+            part = source[offset : offset + n_lanes]
             for lane in range(n_lanes):
-                lanes[lane] += piece[lane]
+                lanes[lane] += part[lane]
         offset += steps[work.carries[row]]
     work.offsets[t] = offset
 
@@ -467,9 +467,9 @@ def add_rows(target: FloatArray, t: int, n_rows: int, layout: Layout, work: Work
             for lane in range(n_lanes):
                 sums[np.uint64(offset + indices[lane])] += lanes[lane]
         else:
-            piece = sums[offset : offset + n_lanes]
+            part = sums[offset : offset + n_lanes]
             for lane in range(n_lanes):
-                piece[lane] += lanes[lane]
+                part[lane] += lanes[lane]
         offset += steps[work.carries[row]]
     work.targets[t] = offset
 

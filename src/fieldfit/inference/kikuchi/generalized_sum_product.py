@@ -12,7 +12,7 @@ magnitude, at the cost of tables as large as regions.
 the old beliefs, ``|c_r| sum_y b_r(y) log old_r(y)``, which leaves a concave problem.  Its maximum,
 found by exact steps on the dual (`fieldfit.inference.kikuchi.region_sweeps`), is at least as good
 as the old beliefs were.  ``"messages"`` moves the tangent with every update: far fewer sweeps, but
-no promise. Both have the same fixed points.  The double loop starts where some sweeps of plain
+no guarantee.  Both have the same fixed points.  The double loop starts where some sweeps of plain
 messages end.
 
 References: Yedidia, Freeman and Weiss, "Constructing free-energy approximations and generalized
@@ -50,7 +50,7 @@ class GeneralizedSumProduct(Inference):
         single variables), lists of variables, one for each outer region, or a `RegionGraph`.  In a
         batch the lists name the variables of each example.
     method
-        ``"double-loop"`` (converges) or ``"messages"`` (faster, may run in circles).
+        ``"double-loop"`` (converges) or ``"messages"`` (faster, may oscillate).
     tol
         Converged when no belief of a region moves by more than this in a round or sweep, and
         regions agree to this.
@@ -61,8 +61,8 @@ class GeneralizedSumProduct(Inference):
     first_sweeps
         Most sweeps of plain messages before the first round.
     damping
-        Share of the old log-belief that plain messages keep, in [0, 1); ``None`` starts with none
-        and adds some when the disagreement stops falling.
+        Fraction of the old log-belief that plain messages keep, in [0, 1); ``None`` starts with
+        none and adds some when the disagreement stops falling.
     n_jobs
         Threads, for the examples of a batch; 1 if ``None``.  The result does not depend on it.
 
@@ -129,28 +129,28 @@ class GeneralizedSumProduct(Inference):
             plain_messages(run, self.first_sweeps, self.tol, self.damping)
             run.relinearise_at_beliefs(run.everyone)
         rounds = run_rounds(run, self.max_rounds, self.max_iter, self.tol, progress=progress)
-        settled = ~rounds.moving & (run.gaps <= self.tol)
+        converged_examples = ~rounds.moving & (run.gaps <= self.tol)
         n_sweeps = int(run.n_sweeps.max(initial=0))
         work = f"{rounds.n_rounds} round{'s' if rounds.n_rounds != 1 else ''}, {n_sweeps} sweeps"
         more = {"free_energies": -rounds.values}
         return self._result(
-            run, rounds.values[-1], settled, rounds.changes, rounds.n_rounds, work, more
+            run, rounds.values[-1], converged_examples, rounds.changes, rounds.n_rounds, work, more
         )
 
     def _result(
         self,
         run: RegionRun,
         values: FloatArray,
-        settled: BoolArray,
+        converged_examples: BoolArray,
         residuals: FloatArray,
         n_iter: int,
         work: str,
         more: dict[str, FloatArray],
     ) -> InferenceResult:
-        residual, converged = float(residuals.max(initial=0.0)), bool(settled.all())
+        residual, converged = float(residuals.max(initial=0.0)), bool(converged_examples.all())
         is_plain = self.method == "messages"
         status = ending(
-            settled,
+            converged_examples,
             f"largest change of a belief {residual:.2g} after {work}",
             self.tol,
             "damping or the double loop" if is_plain else "more rounds or more sweeps in a round",
@@ -165,7 +165,7 @@ class GeneralizedSumProduct(Inference):
             status=status,
             method=f"GeneralizedSumProduct({self.method})",
             log_partitions=values,
-            converged_examples=settled,
+            converged_examples=converged_examples,
             diagnostics={"n_sweeps": int(run.n_sweeps.max(initial=0)), **more},
             state=run.state,
         )

@@ -52,11 +52,11 @@ class RegionRun:
         self.batch, self.regions = batch, regions
         self.n_threads = n_threads(n_jobs)
         self.bounds = _bounds(batch, regions)
-        total, line = _split_counts(regions)
+        total, tangent = _split_counts(regions)
         self.model = RegionModel(
             potential=_region_potentials(batch, regions, potentials, unary),
             total=total,
-            line=line,
+            tangent=tangent,
             floor=self._floors(potentials, unary),
         )
         sizes = np.diff(regions.table_offsets)[regions.n_outer :]
@@ -80,7 +80,7 @@ class RegionRun:
         return self.state.log_belief[self.regions.table_offsets[self.regions.n_outer] :]
 
     def start_from(self, earlier: object) -> None:
-        """Multipliers and beliefs of an earlier run; what it excluded is forgotten."""
+        """Multipliers and beliefs of an earlier run; what it excluded may come back."""
         if not (
             isinstance(earlier, RegionState)
             and len(earlier.multiplier) == len(self.state.multiplier)
@@ -98,7 +98,7 @@ class RegionRun:
         self._rebuild(self.everyone)
 
     def start_at(self, log_belief: FloatArray) -> None:
-        """Put the lines at given beliefs of all regions (finite ones), with no multipliers."""
+        """Take the tangents at given beliefs of all regions (finite ones), with no multipliers."""
         self.state.old[:] = log_belief[self.regions.table_offsets[self.regions.n_outer] :]
         self.inner_log_belief[:] = self.state.old
         self._rebuild(self.everyone)
@@ -114,17 +114,17 @@ class RegionRun:
     ) -> None:
         """Sweeps of some examples, each until it agrees to its tolerance.
 
-        Without ``damping`` the lines stay where they are; with it, one number for each example,
-        every update moves its line to its own belief (plain messages).
+        Without ``damping`` the tangents stay where they are; with it, one number for each example,
+        every update moves its tangent to its own belief (plain messages).
         """
-        moves_lines = damping is not None
+        moves_tangents = damping is not None
         dampings = np.zeros(self.batch.n_examples) if damping is None else damping
 
         def work(part: LongArray) -> int:
             return int(
                 sweep_examples(
                     self.regions.arrays, self.model, self.state, self.bounds, part,
-                    moves_lines, dampings, tol, max_sweeps, self.gaps, self.n_sweeps,
+                    moves_tangents, dampings, tol, max_sweeps, self.gaps, self.n_sweeps,
                 )
             )  # fmt: skip
 
@@ -167,10 +167,10 @@ class RegionRun:
     def copy_of_state(self) -> RegionState:
         return RegionState(*(array.copy() for array in self.state))
 
-    def has_lines(self) -> BoolArray:
+    def has_tangents(self) -> BoolArray:
         """Examples in which some entropy is negative; the others need a single round."""
-        lines = np.concatenate([[0.0], np.cumsum(self.model.line)])
-        return lines[self.bounds.inner[1:]] > lines[self.bounds.inner[:-1]]
+        tangents = np.concatenate([[0.0], np.cumsum(self.model.tangent)])
+        return tangents[self.bounds.inner[1:]] > tangents[self.bounds.inner[:-1]]
 
     # -- what comes out -------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class RegionRun:
     def _floors(self, potentials: Potentials, unary: FloatArray) -> FloatArray:
         """Ten times less than any sum of potentials of an example, one from each table.
 
-        Finite log-beliefs stay above it: one that runs away cannot pass for a hard zero.
+        Finite log-beliefs stay above it: one that diverges cannot pass for a hard zero.
         """
         batch = self.batch
         n_tables = np.diff(batch.variable_offsets) + np.diff(batch.factor_offsets)
@@ -229,9 +229,9 @@ class RegionRun:
 
 
 def _split_counts(regions: RegionGraph) -> tuple[FloatArray, FloatArray]:
-    """``total`` and ``line`` of the inner regions (see the kernels).
+    """``total`` and ``tangent`` of the inner regions (see the kernels).
 
-    Positive entropies are kept and negative ones become lines, so that what is left is concave.
+    Positive entropies are kept and negative ones become tangents, so that what is left is concave.
     """
     counts = regions.counts[regions.n_outer :]
     n_links = regions.n_links.astype(np.float64)
@@ -280,10 +280,10 @@ def _constants(batch: Batch, potentials: Potentials) -> FloatArray:
 
 # -- the two loops: rounds of concave problems, and plain messages ------------------------
 
-#: A round is solved until regions agree to this share of the last change of beliefs: exact enough
-#: for values to rise, and a third of the sweeps that a fixed tolerance costs.
+#: A round is solved until regions agree to this fraction of the last change of beliefs: exact
+#: enough for values to rise, and a third of the sweeps that a fixed tolerance costs.
 ACCURACY = 0.01
-#: Share of the tolerance that rounds are not solved beyond, ...
+#: Fraction of the tolerance that rounds are not solved beyond, ...
 FINEST = 0.1
 #: ... unless a value has fallen by more than `SLACK` times its size: then they are solved once
 #: more, this much better.
@@ -315,14 +315,14 @@ def run_rounds(
     start_values: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> DoubleLoopRounds:
-    """Solve concave problems, each with its lines at the beliefs of the last one.
+    """Solve concave problems, each with its tangents at the beliefs of the last one.
 
     A dual value is never below that of the maximum, so that a round that is solved loosely is
     overrated, by the square of what regions disagree; when the next round shows it, the value is
-    put right.  ``start_values`` are those of consistent beliefs where the lines are at first.
+    corrected.  ``start_values`` are those of consistent beliefs where the tangents are at first.
     """
     n_examples = run.batch.n_examples
-    bent = run.has_lines()
+    is_convexified = run.has_tangents()
     values = np.full(n_examples, -np.inf) if start_values is None else start_values.copy()
     changes = np.where(run.n_sweeps > 0, np.minimum(run.gaps, 1.0), 1.0)
     moving = np.ones(n_examples, dtype=np.bool_)
@@ -331,7 +331,7 @@ def run_rounds(
         left = np.flatnonzero(moving)
         if history:
             run.relinearise_at_beliefs(left)
-        closeness = np.maximum(np.where(bent, accuracy * changes, 0.0), FINEST * tol)
+        closeness = np.maximum(np.where(is_convexified, accuracy * changes, 0.0), FINEST * tol)
         run.sweep(left, closeness, max_sweeps)
         found, moved = run.values(left)
         fell = left[found[left] < (values - SLACK * (1.0 + np.abs(values)))[left]]
@@ -339,7 +339,7 @@ def run_rounds(
             run.sweep(fell, MUCH_BETTER * closeness, max_sweeps)
             found[fell], moved[fell] = (result[fell] for result in run.values(fell))
         values[left], changes[left] = found[left], moved[left]
-        changes[~bent] = 0.0  # without a line there is nothing to come back to
+        changes[~is_convexified] = 0.0  # without a tangent a single round is exact
         history.append(values.copy())
         moving &= (changes > tol) | (run.gaps > tol)
         if progress is not None:
@@ -358,10 +358,10 @@ def plain_messages(
     damping: float | None,
     progress: Progress | None = None,
 ) -> None:
-    """Sweeps in which every update moves its line along; fast, but they may run in circles.
+    """Sweeps in which every update moves its tangent along; fast, but they may oscillate.
 
     Without a given ``damping`` each example gets some when its disagreement stops falling; one
-    whose multipliers run away starts again with more.
+    whose multipliers diverge starts again with more.
     """
     n_examples = run.batch.n_examples
     start = run.copy_of_state()

@@ -215,7 +215,7 @@ def _new_belief(
 ) -> float:
     """Write one variable's new belief; the largest change it would make without damping.
 
-    Labels without a share in the new belief lose the kept fraction of the old one as well:
+    Labels without any of the new belief lose the kept fraction of the old one as well:
     a forbidden mass that only fades would hold the bound at -inf.
     """
     least = np.inf

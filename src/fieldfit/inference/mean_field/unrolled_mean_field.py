@@ -193,7 +193,7 @@ class UnrolledMeanField(Inference):
     n_sweeps
         Sweeps.
     damping
-        Share of the old belief that an update keeps, in [0, 1).
+        Fraction of the old belief that an update keeps, in [0, 1).
 
     Notes
     -----

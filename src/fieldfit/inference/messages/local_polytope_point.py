@@ -102,7 +102,7 @@ class ConsistentPoints:
         self._options = SumProduct(entropy=entropy)
         self._message = np.zeros(int(batch.graph.message_offsets[-1]))
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Let messages start from uniform ones again."""
         self._message = np.zeros_like(self._message)
 

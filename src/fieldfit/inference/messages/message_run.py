@@ -155,9 +155,9 @@ SWEEPS_PER_CALL = 8
 #: Sweeps between two looks at whether the beliefs of a concave entropy agree (about three sweeps'
 #: worth of work).
 SWEEPS_PER_LOOK = 64
-#: Share of the tolerance below which a change is not passed on; at 1 the last sweep over
+#: Fraction of the tolerance below which a change is not passed on; at 1 the last sweep over
 #: everything often finds work left, at 0.1 a tenth more messages are computed.
-SETTLED = 0.25
+ACTIVE_FRACTION = 0.25
 #: Automatic damping: steps taken when the residual has not fallen for `PATIENCE` calls.
 DAMPING_STEPS = (0.3, 0.6, 0.9)
 PATIENCE = 8
@@ -196,7 +196,7 @@ class MessageRun:
     def sweeps(self, max_sweeps: int) -> None:
         """Sweep until nothing changes by more than the tolerance.
 
-        Every few sweeps the plan is cut down to what may still change; when that has settled, a
+        Every few sweeps the plan is cut down to what may still change; when that has converged, a
         sweep over everything measures the residual, so that what is reported never rests on a
         message that was left out.
         """
@@ -238,7 +238,7 @@ class MessageRun:
                 if self._disagreements(beliefs).max(initial=0.0) <= tol:
                     return
             if flags & ABOVE_TOLERANCE:
-                active = neighbours_of_moved(structure, self.changes, tol * SETTLED)
+                active = neighbours_of_moved(structure, self.changes, tol * ACTIVE_FRACTION)
                 plan = restricted_plan(structure, everything, active)
                 damping.watch(residual, len(plan.variables))
             elif plan is everything:
@@ -250,8 +250,8 @@ class MessageRun:
         """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
         graph, options = self.graph, self.options
         n_slots = max(1, len(graph.structure.variable_slots))
-        waiting = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
-        waiting[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
+        pending = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
+        pending[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
         per_call = MESSAGES_PER_CALL if self.progress is None else 8 * n_slots
         # the last pass may go over by one sweep, and a sweep is needed to verify
         total, most = 0, (options.max_iter - 2) * n_slots
@@ -261,7 +261,7 @@ class MessageRun:
                 self.k,
                 self.model,
                 self.state,
-                waiting.reshape(-1),
+                pending.reshape(-1),
                 options.damping or 0.0,
                 options.tol,
                 min(per_call, most - total),
@@ -272,7 +272,7 @@ class MessageRun:
             if contradiction:
                 raise_contradiction(graph, self.state)
             if self.progress is not None:
-                self.progress(self.n_iter, float(waiting[:, 0].max(initial=0.0)))
+                self.progress(self.n_iter, float(pending[:, 0].max(initial=0.0)))
             if n_messages < per_call:
                 break
         # the pending changes only estimate the residual; a sweep measures it
@@ -301,7 +301,7 @@ class MessageRun:
     def result(self) -> InferenceResult:
         """Beliefs, ``B`` and what is proved about it.
 
-        An example has converged if its messages have settled, or, for a concave entropy, if its
+        An example has converged if its messages have converged, or, for a concave entropy, if its
         beliefs agree with each other: they are then the maximum (stationarity holds by their
         form), even where messages about labels of vanishing belief still drift.
         """
@@ -314,13 +314,13 @@ class MessageRun:
         values = batch.sum_variables(self.model.variable_total * log_variable)
         values += batch.sum_factors(self.model.factor_weight * log_factor + constants)
         low = batch.max_variables(at_floor(graph, self.model, self.state).astype(np.float64))
-        settled = (batch.max_variables(self.changes) <= tol) & (low == 0.0)
+        converged_examples = (batch.max_variables(self.changes) <= tol) & (low == 0.0)
         agreement = None
-        if self.counting.concave and not settled.all():
+        if self.counting.concave and not converged_examples.all():
             gaps = batch.max_variables(self._disagreements(beliefs))
             agreement = float(gaps.max(initial=0.0))
-            settled |= gaps <= tol
-        converged = bool(settled.all())
+            converged_examples |= gaps <= tol
+        converged = bool(converged_examples.all())
         residual = float(self.changes.max(initial=0.0))
         return InferenceResult(
             beliefs=beliefs,
@@ -329,25 +329,25 @@ class MessageRun:
             converged=converged,
             n_iter=self.n_iter,
             residual=residual,
-            status=self._status(residual, settled, bool(low.any()), agreement),
+            status=self._status(residual, converged_examples, bool(low.any()), agreement),
             method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
             log_partitions=values,
-            converged_examples=settled,
+            converged_examples=converged_examples,
             diagnostics={"n_messages": self.n_messages},
             state=self.state,
         )
 
     def _status(
-        self, residual: float, settled: BoolArray, is_low: bool, agreement: float | None
+        self, residual: float, converged_examples: BoolArray, is_low: bool, agreement: float | None
     ) -> str:
         sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
-        if settled.all() and agreement is not None:
-            return ending(settled, f"beliefs agree to {agreement:.2g} after {sweeps}")
-        if is_low and not settled.all():
+        if converged_examples.all() and agreement is not None:
+            return ending(converged_examples, f"beliefs agree to {agreement:.2g} after {sweeps}")
+        if is_low and not converged_examples.all():
             growth = f"hard zeros in cycles make messages grow without bound ({sweeps})"
-            return ending(settled, growth, advice="TreeReweighted()")
+            return ending(converged_examples, growth, advice="TreeReweighted()")
         return ending(
-            settled,
+            converged_examples,
             f"largest message change {residual:.2g} after {sweeps}",
             self.options.tol,
             "more sweeps, damping, another schedule or a concave entropy such as TreeReweighted()",
@@ -355,7 +355,7 @@ class MessageRun:
 
 
 class _Damping:
-    """The damping in force: as given, or, if ``None``, raised when the residual stops falling."""
+    """The current damping: as given, or, if ``None``, raised when the residual stops falling."""
 
     def __init__(self, given: float | None) -> None:
         self.value = 0.0 if given is None else given

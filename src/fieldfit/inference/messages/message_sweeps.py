@@ -3,7 +3,7 @@
 A level of the plan is a set of messages that do not depend on each other: they are computed from
 the old beliefs, then the beliefs of the variables that received them are refreshed.  The update is
 stated in `fieldfit.inference.messages.message_arrays`.  Sweeps may be restricted to what can still
-change, and may share out a level among threads; neither changes a bit of the messages computed.
+change, and may split a level among threads; neither changes a bit of the messages computed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def run_sweeps(
 # -- Active messages: restrict a plan to what may still change ---------------------------
 # A message depends on the beliefs of the other variables of its factor.  Where none of them moved
 # by more than a threshold in the last sweep there is nothing to do; in a large graph, or a batch
-# of many examples, most messages settle long before the last ones do.
+# of many examples, most messages converge long before the last ones do.
 
 
 @kernel

@@ -32,8 +32,8 @@ __all__ = ["multi_information", "optimize_weights"]
 
 MAX_STEPS = 50
 MAX_HALVINGS = 6
-#: Share of the starting weights that every vertex keeps: no weight can then vanish, and messages
-#: (which divide by weights) stay well conditioned. The bound gives away at most this share.
+#: Fraction of the starting weights that every vertex keeps: no weight can then vanish, and messages
+#: (which divide by weights) stay well conditioned. The bound loosens by at most this fraction.
 KEPT = 0.02
 #: Stop when at most this much can be gained, relative to the bound.
 RELATIVE_GAP = 1e-6

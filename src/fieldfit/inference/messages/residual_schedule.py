@@ -35,7 +35,7 @@ __all__ = ["by_variable_plan", "residual_messages"]
 
 #: Variables updated together; with 16, the three calls for each group cost a quarter more.
 GROUP = 64
-#: The threshold is lowered when fewer than this share of the variables exceeded it in a pass.
+#: The threshold is lowered when fewer than this fraction of the variables exceeded it in a pass.
 FEW = 1.0 / 32.0
 #: By how much: the next threshold is this times the largest pending change.
 LOWERING = 0.25
@@ -43,7 +43,7 @@ LOWERING = 0.25
 
 @kernel
 def empty_group(capacity: int) -> Plan:
-    """A plan with a single level and room for the slots of a group."""
+    """A plan with a single level and space for the slots of a group."""
     return Plan(
         np.empty(capacity, dtype=np.int32),
         np.empty(capacity, dtype=np.int32),
@@ -63,7 +63,7 @@ def add_to_group(
     by_variable: Plan,
     variable: int,
     group: Plan,
-    waiting: FloatArray,
+    pending: FloatArray,
     stamp: float,
 ) -> None:
     """Append a variable and its slots, and block its neighbours for the rest of the group.
@@ -79,7 +79,7 @@ def add_to_group(
         store(group.pair_target, n_pairs, load(by_variable.pair_target, position))
         store(group.pair_source, n_pairs, source)
         store(group.pair_factor, n_pairs, load(by_variable.pair_factor, position))
-        store(waiting, 2 * source + 1, stamp)
+        store(pending, 2 * source + 1, stamp)
         n_pairs += 1
     for position in range(
         by_variable.slot_offsets[variable], by_variable.slot_offsets[variable + 1]
@@ -89,7 +89,7 @@ def add_to_group(
         factor = structure.slot_factors[by_variable.slots[position]]
         for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
             entry = structure.unary_offsets[structure.slot_variables[slot]]
-            waiting[2 * entry + 1] = stamp
+            pending[2 * entry + 1] = stamp
     group.pair_offsets[1], group.slot_offsets[1] = n_pairs, n_slots
     group.variables[group.variable_offsets[1]] = variable
     group.variable_offsets[1] += 1
@@ -104,7 +104,7 @@ def update_group(
     state: State,
     group: Plan,
     change: FloatArray,
-    waiting: FloatArray,
+    pending: FloatArray,
     damping: float,
     tol: float,
 ) -> int:
@@ -136,13 +136,13 @@ def update_group(
         moved = min(moved / model.variable_total[i], 1e100)
         for pair in range(first, end):
             entry = 2 * load(group.pair_source, pair)
-            store(waiting, entry, load(waiting, entry) + moved)
+            store(pending, entry, load(pending, entry) + moved)
         for index in range(at, stop):
             factor = structure.slot_factors[group.slots[index]]
             for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
                 other = structure.slot_variables[slot]
                 if other != i:
-                    waiting[2 * structure.unary_offsets[other]] += moved
+                    pending[2 * structure.unary_offsets[other]] += moved
         first, at = end, stop
     group.pair_offsets[1] = group.slot_offsets[1] = group.variable_offsets[1] = 0
     return flags
@@ -155,14 +155,14 @@ def run_residual(
     by_variable: Plan,
     model: Model,
     state: State,
-    waiting: FloatArray,
+    pending: FloatArray,
     damping: float,
     tol: float,
     max_messages: int,
 ) -> tuple[int, int]:
     """Update by pending change until none exceeds ``tol``; number of messages and flags.
 
-    ``by_variable`` is a plan with one level for each variable, in index order.  ``waiting`` holds,
+    ``by_variable`` is a plan with one level for each variable, in index order.  ``pending`` holds,
     at twice the first unary entry of a variable (the name that plans use for it), its pending
     change and, beside it, the number of the last group that blocked it.  Passes alternate between
     both directions.  Stops early after about ``max_messages`` messages.
@@ -173,8 +173,8 @@ def run_residual(
     for i in range(n_variables):
         degree = structure.variable_slot_offsets[i + 1] - structure.variable_slot_offsets[i]
         capacity = max(capacity, degree)
-        threshold = max(threshold, LOWERING * waiting[2 * structure.unary_offsets[i]])
-        waiting[2 * structure.unary_offsets[i] + 1] = 0.0
+        threshold = max(threshold, LOWERING * pending[2 * structure.unary_offsets[i]])
+        pending[2 * structure.unary_offsets[i] + 1] = 0.0
     group = empty_group(capacity)
     change = np.empty(capacity)
     stamp = 1.0
@@ -187,26 +187,26 @@ def run_residual(
         for index in range(n_variables):
             i = index if forward else n_variables - 1 - index
             entry = 2 * load(structure.unary_offsets, i)
-            pending = load(waiting, entry)
-            if pending <= threshold:
-                largest = max(largest, pending)
+            change_ahead = load(pending, entry)
+            if change_ahead <= threshold:
+                largest = max(largest, change_ahead)
                 continue
             n_above += 1
-            if load(waiting, entry + 1) == stamp:
+            if load(pending, entry + 1) == stamp:
                 continue  # in the next pass
             degree = structure.variable_slot_offsets[i + 1] - structure.variable_slot_offsets[i]
             n_waiting = group.pair_offsets[1] + group.slot_offsets[1]
             if group.variable_offsets[1] == GROUP or n_waiting + degree > capacity:
                 flags |= update_group(
-                    k, structure, by_variable, model, state, group, change, waiting,
+                    k, structure, by_variable, model, state, group, change, pending,
                     damping, tol,
                 )  # fmt: skip
                 stamp += 1.0
-            store(waiting, entry, 0.0)
-            add_to_group(structure, by_variable, i, group, waiting, stamp)
+            store(pending, entry, 0.0)
+            add_to_group(structure, by_variable, i, group, pending, stamp)
             n_messages += degree
         flags |= update_group(
-            k, structure, by_variable, model, state, group, change, waiting, damping, tol
+            k, structure, by_variable, model, state, group, change, pending, damping, tol
         )
         stamp += 1.0
         forward = not forward
@@ -238,14 +238,14 @@ def residual_messages(
     k: tuple[int, ...],
     model: Model,
     state: State,
-    waiting: NDArray[np.float64],
+    pending: NDArray[np.float64],
     damping: float,
     tol: float,
     max_messages: int,
 ) -> tuple[int, bool]:
     """Run the schedule; number of messages and whether a contradiction was met."""
     n_messages, flags = run_residual(
-        k, graph.structure, by_variable_plan(graph), model, state, waiting,
+        k, graph.structure, by_variable_plan(graph), model, state, pending,
         damping, tol, max_messages,
     )  # fmt: skip
     return int(n_messages), bool(flags & CONTRADICTION)

@@ -57,7 +57,7 @@ class SumProduct(Inference):
         ``(factor, variable)``, each one message, as from `grid_clique_order`.  Either may come
         several times in a sweep.
     damping
-        Share of the old message that is kept, in [0, 1); ``None`` starts with none and adds some
+        Fraction of the old message that is kept, in [0, 1); ``None`` starts with none and adds some
         when the residual stops falling.
     tol
         Converged when no entry of a log-message changes by more than this in a sweep or, for a
@@ -99,8 +99,8 @@ class SumProduct(Inference):
         graph = batch.graph
         free = None
         if observed is not None and not np.isneginf(potentials.factor_values).any():
-            # What an observed variable hears changes neither its belief nor B, where messages to
-            # it cancel; only with hard zeros it could still be told that its label is impossible.
+            # Messages to an observed variable change neither its belief nor B, where they
+            # cancel; only with hard zeros it could still learn that its label is impossible.
             free = observed_labels(graph, observed) < 0
 
         def solve(counting: CountingNumbers, start: InferenceResult | None) -> InferenceResult:

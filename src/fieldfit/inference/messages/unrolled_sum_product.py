@@ -328,7 +328,7 @@ class UnrolledSumProduct(Inference):
         ``order`` is for one example, and every example of a batch follows it; ``"grid"`` stands for
         `grid_clique_order` on grids of any size.
     damping
-        Share of the old message that is kept, in [0, 1).
+        Fraction of the old message that is kept, in [0, 1).
     checkpoints
         ``None`` keeps the tape of all sweeps.  A number ``s`` keeps the messages of every ``s``-th
         sweep and the tape of ``s`` sweeps, and computes the others twice; ``"sqrt"`` takes about

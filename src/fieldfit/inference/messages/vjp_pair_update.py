@@ -24,7 +24,7 @@ from fieldfit.numeric.matrix_vector import (
 )
 from fieldfit.numeric.simd import fast_exp, load, prefetch, stack_scratch, store
 
-#: Messages by which tables are asked for in advance, and numbers in a cache line.
+#: Messages by which tables are prefetched in advance, and numbers in a cache line.
 AHEAD = 2
 LINE = 8
 
