@@ -195,11 +195,11 @@ class TreeReweighted(Entropy):
     rho
         Fraction of the forests that hold each factor (edge appearance probability).  ``None``
         takes `tree_weights`: the probability in a uniform random spanning tree, and a balanced
-        mixture of acyclic sub-hypergraphs where a component has factors of arity above two.  A number in (0, 1]
-        holds for every factor; an array has one entry for each factor (those of arity zero and
-        one are ignored).  Given weights make an upper bound only if they are a mixture of
-        forests, which is checked.  ``"optimized"`` starts from the default, and the inference
-        tightens the bound for the potentials at hand.
+        mixture of acyclic sub-hypergraphs where a component has factors of arity above two.  A
+        number in (0, 1] holds for every factor; an array has one entry for each factor (those of
+        arity zero and one are ignored).  Given weights make an upper bound only if they are a
+        mixture of forests, which is checked.  ``"optimized"`` starts from the default, and the
+        inference tightens the bound for the potentials at hand.
 
     Examples
     --------
