@@ -25,7 +25,7 @@ SETTINGS = ((6, 0.5), (6, 1.5), (6, 3.0), (10, 0.5), (10, 1.5), (10, 3.0))
 METHODS = {
     "loopy propagation": SumProduct(tol=1e-6),
     "Bethe, double loop": GeneralizedSumProduct("bethe", max_rounds=5000),
-    "plaquettes, messages": GeneralizedSumProduct("plaquettes", "messages"),
+    "plaquettes, messages": GeneralizedSumProduct("plaquettes", method="messages"),
     "plaquettes, double loop": GeneralizedSumProduct("plaquettes", max_rounds=5000),
 }
 

@@ -95,7 +95,9 @@ SUM_PRODUCT = (
     *_sum_product("TreeReweighted", ff.TreeReweighted(), "acyclic", "upper", "pairwise"),
     *_sum_product("Convex", ff.Convex(), "never", "upper", "everywhere"),
     *_sum_product("Convex without variables", ff.Convex(unary=0.0), "never", "upper", "everywhere"),
-    *_sum_product("Convex at half weight", ff.Convex(0.5, 0.5), "never", "upper", "everywhere"),
+    *_sum_product(
+        "Convex at half weight", ff.Convex(0.5, factor=0.5), "never", "upper", "everywhere"
+    ),
 )
 
 INFERENCES = (
@@ -119,7 +121,9 @@ INFERENCES = (
     *(
         Algorithm(
             f"GeneralizedSumProduct with {regions}, {method}",
-            GeneralizedSumProduct(regions, method, tol=1e-11, max_rounds=20_000, max_iter=20_000),
+            GeneralizedSumProduct(
+                regions, method=method, tol=1e-11, max_rounds=20_000, max_iter=20_000
+            ),
             "acyclic",
             None,
             "acyclic",
@@ -135,7 +139,7 @@ INFERENCES = (
         Algorithm(name, solver, "never", "upper", "everywhere", entropy=solver.entropy)
         for name, solver in (
             ("ConvexDual", ConvexDual(tol=1e-11)),
-            ("ConvexDual at half weight", ConvexDual(ff.Convex(0.5, 0.5), tol=1e-11)),
+            ("ConvexDual at half weight", ConvexDual(ff.Convex(0.5, factor=0.5), tol=1e-11)),
             ("ConvexPrimal", ConvexPrimal(tol=1e-11)),
         )
     ),

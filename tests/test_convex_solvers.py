@@ -290,7 +290,7 @@ def test_weights_are_spread():
 
 def test_weights_of_an_entropy():
     graph = ff.FactorGraph.grid(2, 2, 2)
-    convex = EntropyWeights.of(ff.Convex(0.25, 0.75), graph)
+    convex = EntropyWeights.of(ff.Convex(0.25, factor=0.75), graph)
     assert convex.is_positive
     assert convex.bound() == "upper"
     trees = EntropyWeights.of(ff.TreeReweighted(), graph)

@@ -251,5 +251,5 @@ def test_bad_input():
             solver.run(graph, zero, init=start)
     with pytest.raises(InvalidInputError, match="init must be a SumProduct result"):
         solver.run(graph, zero, init=ff.MeanField().run(graph, zero))
-    with pytest.raises(InvalidInputError, match="n_jobs must be positive"):
-        ff.DoubleLoop(n_jobs=0).run(graph, zero)
+    with pytest.raises(InvalidInputError, match="n_jobs must not be 0"):
+        ff.DoubleLoop(n_jobs=0)

@@ -275,14 +275,14 @@ def test_given_weights_are_proved_or_not():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TreeReweighted(0.0), "rho must be above 0 and at most 1, got 0.0"),
-        (lambda: TreeReweighted(1.5), "rho must be above 0 and at most 1, got 1.5"),
-        (lambda: TreeReweighted(float("nan")), "rho must be above 0 and at most 1, got nan"),
+        (lambda: TreeReweighted(0.0), r"rho must be in \(0, 1\], got 0.0"),
+        (lambda: TreeReweighted(1.5), r"rho must be in \(0, 1\], got 1.5"),
+        (lambda: TreeReweighted(float("nan")), r"rho must be finite and in \(0, 1\], got nan"),
         (lambda: TreeReweighted("best"), "got 'best'"),
         (lambda: TreeReweighted([[0.5]]), "rho must be None, a number"),
         (lambda: TreeReweighted(True), "rho must be None, a number"),
-        (lambda: Convex(unary=-0.1), "unary must be finite and at least 0, got -0.1"),
-        (lambda: Convex(factor=0.0), "factor must be finite and above 0, got 0.0"),
+        (lambda: Convex(unary=-0.1), "unary must be at least 0, got -0.1"),
+        (lambda: Convex(factor=0.0), "factor must be positive, got 0.0"),
         (lambda: Convex(factor=float("inf")), "factor must be finite"),
     ],
 )
@@ -295,7 +295,7 @@ def test_bad_weights_for_a_graph():
     graph = FactorGraph.chain(3, 2)
     with pytest.raises(InvalidInputError, match=r"rho must have shape \(2,\)"):
         TreeReweighted([0.5]).counting_numbers(graph)
-    with pytest.raises(InvalidInputError, match=r"rho\[1\] must be above 0 and at most 1, got -2"):
+    with pytest.raises(InvalidInputError, match=r"rho\[1\] must be in \(0, 1\], got -2"):
         TreeReweighted([0.5, -2.0]).counting_numbers(graph)
     with pytest.raises(InvalidInputError, match=r"rho\[0\] .* got nan"):
         TreeReweighted([np.nan, 0.5]).counting_numbers(graph)

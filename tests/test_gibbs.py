@@ -394,10 +394,10 @@ def test_progress_is_told():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_sweeps": 0}, "n_sweeps must be at least 1, got 0"),
-        ({"burn_in": -1}, "burn_in must be at least 0, got -1"),
-        ({"n_chains": 0}, "n_chains must be at least 1, got 0"),
-        ({"n_jobs": 0}, "n_jobs must be at least 1 or None, got 0"),
+        ({"n_sweeps": 0}, "n_sweeps must be an integer of at least 1, got 0"),
+        ({"burn_in": -1}, "burn_in must be an integer of at least 0, got -1"),
+        ({"n_chains": 0}, "n_chains must be an integer of at least 1, got 0"),
+        ({"n_jobs": 0}, "n_jobs must not be 0"),
     ],
 )
 def test_bad_options(options, message):
@@ -416,5 +416,7 @@ def test_bad_labels():
         gibbs_sweeps(graph, potentials, [0.0, 1.0], 1)
     with pytest.raises(InvalidInputError, match="init must have 1 or 4 rows, got 2"):
         Gibbs().run(graph, potentials, init=np.zeros((2, 2), dtype=int))
-    with pytest.raises(InvalidInputError, match="n_sweeps_between must be at least 1"):
+    with pytest.raises(
+        InvalidInputError, match="n_sweeps_between must be an integer of at least 1"
+    ):
         Gibbs().sample(graph, potentials, 1, n_sweeps_between=0)

@@ -173,10 +173,10 @@ def test_bad_graphs(arguments, sentence):
 
 def test_bad_constructor_arguments():
     for build, sentence in (
-        (lambda: ff.FactorGraph.chain(0, 2), "n_variables must be at least 1, got 0"),
-        (lambda: ff.FactorGraph.grid(0, 3, 2), "height must be at least 1, got 0"),
-        (lambda: ff.FactorGraph.grid(3, -1, 2), "width must be at least 1, got -1"),
-        (lambda: ff.FactorGraph.grid(2, 2, 2, neighbors=6), "neighbors must be 4 or 8, got 6"),
+        (lambda: ff.FactorGraph.chain(0, 2), "n_variables must be an integer of at least 1, got 0"),
+        (lambda: ff.FactorGraph.grid(0, 3, 2), "height must be an integer of at least 1, got 0"),
+        (lambda: ff.FactorGraph.grid(3, -1, 2), "width must be an integer of at least 1, got -1"),
+        (lambda: ff.FactorGraph.grid(2, 2, 2, neighbors=6), "neighbors must be one of 4, 8, got 6"),
         (lambda: ff.FactorGraph.grid(2, 2, 0), r"cardinalities\[0\] must be at least 1, got 0"),
         (lambda: ff.FactorGraph.from_edges(3, [0, 1], 2),
          r"edges must have shape \(n_edges, 2\), got \(2,\)"),

@@ -30,7 +30,7 @@ by_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 by_loss = pytest.mark.parametrize("loss", SMOOTH_LOSSES)
 ENTROPIES = {
     "convex": ff.Convex(),
-    "half": ff.Convex(0.5, 0.5),
+    "half": ff.Convex(0.5, factor=0.5),
     "no variables": ff.Convex(unary=0.0),
     "trees": ff.TreeReweighted(),
 }
@@ -138,8 +138,8 @@ def test_solve_perturbation_and_long_unrolled_sweeps_agree(graph, entropy, loss)
         batch, potentials, derivative, lambda th: tight.run_batch(batch, th, init=result)
     )
     assert converged.all()
-    run = UnrolledSumProduct(300, entropy).record(batch, potentials)
-    (pulled,) = run.pull_back(derivative, run.beliefs()).potentials
+    run = UnrolledSumProduct(300, entropy=entropy).record(batch, potentials)
+    (pulled,) = run.vjp(derivative, run.beliefs()).potentials
     scale = max(1.0, np.abs(solved).max())
     np.testing.assert_allclose(flat(moved), solved, rtol=0, atol=1e-6 * scale)
     np.testing.assert_allclose(flat(pulled), solved, rtol=0, atol=1e-6 * scale)
@@ -149,11 +149,11 @@ def test_solve_perturbation_and_long_unrolled_sweeps_agree(graph, entropy, loss)
 def test_weights_of_counting_numbers_agree_with_unrolled_sweeps(graph):
     """The sum over a table of the derivatives by its weights is that by its counting number."""
     rng = np.random.default_rng(6)
-    entropy, batch = ff.Convex(0.3, 0.8), Batch.of([graph])
+    entropy, batch = ff.Convex(0.3, factor=0.8), Batch.of([graph])
     potentials = random_tables(rng, graph, scale=0.7)
     derivative = random_tables(rng, graph)
-    run = UnrolledSumProduct(400, entropy).record(batch, potentials)
-    pulled = run.pull_back(derivative, run.beliefs(), entropy=True)
+    run = UnrolledSumProduct(400, entropy=entropy).record(batch, potentials)
+    pulled = run.vjp(derivative, run.beliefs(), entropy=True)
     weights = EntropyWeights.of(entropy, graph)
     found = implicit_gradient(run.beliefs(), weights, derivative).weights
     by_variable = np.add.reduceat(found.unary_values, graph.unary_offsets[:-1])
@@ -225,7 +225,7 @@ def test_hard_constraints_have_finite_gradients():
     graph = ff.FactorGraph.chain(4, 2)
     equal = np.where(np.eye(2, dtype=bool), 0.0, -np.inf)
     potentials = ff.Potentials(graph, [[0.0, 0.3], None, None, [0.2, 0.0]], equal)
-    entropy = ff.Convex(0.5, 1.0)
+    entropy = ff.Convex(0.5, factor=1.0)
     beliefs = ff.SumProduct(entropy, tol=1e-14).run(graph, potentials).beliefs
     derivative = ff.Potentials(graph, [[1.0, 0.0], None, None, None])
     weights = EntropyWeights.of(entropy, graph)
@@ -272,7 +272,7 @@ def test_messages_and_primal_agree(loss):
     graph = ff.FactorGraph.grid(5, 5, 3)
     rng = np.random.default_rng(3)
     potentials, labels = random_tables(rng, graph), rng.integers(-1, 3, 25)
-    entropy = ff.Convex(0.1, 1.0)
+    entropy = ff.Convex(0.1, factor=1.0)
     by_messages, in_primal = (
         ImplicitLoss(loss, entropy, solver=solver, tol=1e-11, max_iter=20_000)
         for solver in ("messages", "primal")

@@ -30,7 +30,6 @@ every_inference = pytest.mark.parametrize("algorithm", INFERENCES, ids=str)
 every_sum_product = pytest.mark.parametrize("algorithm", SUM_PRODUCT, ids=str)
 every_map_search = pytest.mark.parametrize("algorithm", MAP_SEARCHES, ids=str)
 ITERATIVE = [a for a in INFERENCES if a.exact != "everywhere" and not a.sampled]
-BATCHED = [a for a in INFERENCES if hasattr(a.solver, "run_batch")]
 
 
 @cache
@@ -374,7 +373,7 @@ def test_a_unary_potential_may_be_a_factor(algorithm, problem):
 # -- batches and warm starts --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", BATCHED, ids=str)
+@every_inference
 def test_a_batch_gives_each_example_its_own_result(algorithm):
     """All problems at once; empty graphs, mixed label counts, zeros and huge ranges included."""
     batch = Batch.of([p.graph for p in PROBLEMS])

@@ -373,8 +373,8 @@ def test_progress_is_told():
         ({"damping": 1.0}, r"damping must be in \[0, 1\), got 1.0"),
         ({"damping": float("nan")}, "damping"),
         ({"tol": -1.0}, "tol must be at least 0"),
-        ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
-        ({"n_restarts": 0}, "n_restarts must be at least 1, got 0"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1, got 0"),
+        ({"n_restarts": 0}, "n_restarts must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options(options, message):

@@ -220,7 +220,7 @@ ENTROPIES = [
     ff.TreeReweighted(0.5),
     ff.Bethe(),
     ff.Convex(),
-    ff.Convex(0.3, 2),
+    ff.Convex(0.3, factor=2),
 ]
 
 

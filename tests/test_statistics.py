@@ -190,7 +190,7 @@ def test_response_refuses_factors_of_arity_one():
 
 
 @pytest.mark.parametrize(
-    "entropy", [TreeReweighted(), Convex(), Convex(0.0), Convex(0.0, 0.3)], ids=repr
+    "entropy", [TreeReweighted(), Convex(), Convex(0.0), Convex(0.0, factor=0.3)], ids=repr
 )
 def test_beliefs_never_move_more_than_the_bound(entropy):
     rng = np.random.default_rng(1)

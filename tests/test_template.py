@@ -210,7 +210,7 @@ def test_errors():
         Block.tables(mixed)
     with pytest.raises(ff.InvalidInputError, match="needs tables whose variables have one number"):
         Block.tables(mixed, "potts", factors=[0])
-    with pytest.raises(ff.InvalidInputError, match="tying must be 'full', 'symmetric'"):
+    with pytest.raises(ff.InvalidInputError, match="tying must be one of 'full', 'symmetric'"):
         Block.tables(CHAIN, "half")
     with pytest.raises(ff.InvalidInputError, match=r"features must have shape \(5, n_features\)"):
         Block.unary(CHAIN, np.ones((4, 2)))

@@ -51,9 +51,9 @@ def beliefs_of(sweeps, graph, potentials, observed=None):
     return sweeps.record(ff.graph.Batch.of([graph]), potentials, observed).beliefs()
 
 
-def pulled(sweeps, graph, potentials, direction, observed=None, entropy=False):
+def vjp_of(sweeps, graph, potentials, direction, observed=None, entropy=False):
     run = sweeps.record(ff.graph.Batch.of([graph]), potentials, observed)
-    return run.pull_back(unflat(graph, direction), run.beliefs(), entropy=entropy)
+    return run.vjp(unflat(graph, direction), run.beliefs(), entropy=entropy)
 
 
 # -- forward ------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def pulled(sweeps, graph, potentials, direction, observed=None, entropy=False):
 @by_entropy
 def test_forward_is_the_plain_twin(entropy, schedule, damping):
     rule = ENTROPIES[entropy]
-    sweeps = UnrolledSumProduct(3, rule, schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=rule, schedule=schedule, damping=damping)
     for problem in SIZED:
         graph, counting = problem.graph, rule.counting_numbers(problem.graph)
         twin = SumProductTwin(graph, problem.potentials, counting, problem.observed)
@@ -123,7 +123,7 @@ def test_contradictions_raise():
 def test_transposed_product(entropy, schedule, damping):
     """``<u, J v>`` by finite differences is ``<J^T u, v>``, for every problem."""
     rng = np.random.default_rng(2)
-    sweeps = UnrolledSumProduct(3, ENTROPIES[entropy], schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=ENTROPIES[entropy], schedule=schedule, damping=damping)
     for problem in SIZED:
         if problem.scale > 100:
             continue  # beliefs are 0 or 1 and so are differences
@@ -135,7 +135,7 @@ def test_transposed_product(entropy, schedule, damping):
                 for s in (STEP, -STEP)
             ]
             expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
-            (gradient,) = pulled(sweeps, graph, problem.potentials, u, problem.observed).potentials
+            (gradient,) = vjp_of(sweeps, graph, problem.potentials, u, problem.observed).potentials
             found = flat(gradient)
             assert np.isfinite(found).all(), problem.name
             assert np.all(found[np.isneginf(start)] == 0.0), problem.name
@@ -152,9 +152,9 @@ def test_every_entry_of_a_gradient(kind, schedule):
         "five labels": ff.FactorGraph([5] * 4, [(0, 1), (1, 2), (2, 0), (2, 3)]),
         "arity three": ff.FactorGraph([2, 3, 2, 3], [(0, 1, 2), (1, 3), (2, 3, 0), (3,)]),
     }[kind]
-    sweeps = UnrolledSumProduct(2, ff.TreeReweighted(), schedule, damping=0.2)
+    sweeps = UnrolledSumProduct(2, entropy=ff.TreeReweighted(), schedule=schedule, damping=0.2)
     start, u = random_direction(graph, rng), random_direction(graph, rng)
-    (gradient,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
+    (gradient,) = vjp_of(sweeps, graph, unflat(graph, start), u).potentials
     for z in range(len(start)):
         ends = []
         for sign in (1.0, -1.0):
@@ -170,8 +170,8 @@ def test_the_transposed_product_can_fail():
     graph = ff.FactorGraph.grid(3, 3, 2)
     sweeps = UnrolledSumProduct(3)
     start, u, v = (random_direction(graph, rng) for _ in range(3))
-    (right,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
-    (wrong,) = pulled(UnrolledSumProduct(2), graph, unflat(graph, start), u).potentials
+    (right,) = vjp_of(sweeps, graph, unflat(graph, start), u).potentials
+    (wrong,) = vjp_of(UnrolledSumProduct(2), graph, unflat(graph, start), u).potentials
     assert np.dot(flat(right), v) != pytest.approx(np.dot(flat(wrong), v), rel=1e-3)
 
 
@@ -186,14 +186,14 @@ def test_huge_potentials_and_hard_zeros(entropy, n_labels):
     tables[:, 0, 0] -= 2000.0  # a table entry that vanishes in the linear domain ...
     tables[:, :, 0] -= 1500.0  # ... and sums of nothing but such entries
     tables[2, 1, 1] = -np.inf
-    sweeps = UnrolledSumProduct(2, ENTROPIES[entropy])
+    sweeps = UnrolledSumProduct(2, entropy=ENTROPIES[entropy])
     for _ in range(4):
         u, v = random_direction(graph, rng), random_direction(graph, rng, start)
         ends = [
             flat(beliefs_of(sweeps, graph, unflat(graph, start + s * v))) for s in (STEP, -STEP)
         ]
         expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
-        (gradient,) = pulled(sweeps, graph, unflat(graph, start), u).potentials
+        (gradient,) = vjp_of(sweeps, graph, unflat(graph, start), u).potentials
         assert np.dot(flat(gradient), v) == pytest.approx(expected, abs=1e-6)
 
 
@@ -202,7 +202,7 @@ def test_going_back_twice_gives_the_same():
     graph = ff.FactorGraph.grid(4, 4, 3)
     run = UnrolledSumProduct(3).record(ff.graph.Batch.of([graph]), random_potentials(graph, rng))
     beliefs, u = run.beliefs(), unflat(graph, random_direction(graph, rng))
-    first, second = (run.pull_back(u, beliefs).potentials[0] for _ in range(2))
+    first, second = (run.vjp(u, beliefs).potentials[0] for _ in range(2))
     np.testing.assert_array_equal(flat(first), flat(second))
 
 
@@ -240,11 +240,13 @@ def test_derivative_by_counting_numbers(name, schedule, damping):
     u = random_direction(graph, rng)
 
     def value(factor, total):
-        sweeps = UnrolledSumProduct(3, Given(factor, total), schedule, damping=damping)
+        sweeps = UnrolledSumProduct(
+            3, entropy=Given(factor, total), schedule=schedule, damping=damping
+        )
         return np.dot(u, flat(beliefs_of(sweeps, graph, problem.potentials, problem.observed)))
 
-    sweeps = UnrolledSumProduct(3, Given(factor, total), schedule, damping=damping)
-    found = pulled(sweeps, graph, problem.potentials, u, problem.observed, entropy=True)
+    sweeps = UnrolledSumProduct(3, entropy=Given(factor, total), schedule=schedule, damping=damping)
+    found = vjp_of(sweeps, graph, problem.potentials, u, problem.observed, entropy=True)
     for actual, which in ((found.factor, 0), (found.variable_total, 1)):
         for z in range(len(actual)):
             if which == 0 and not is_linking[z]:
@@ -257,7 +259,7 @@ def test_derivative_by_counting_numbers(name, schedule, damping):
                 ends.append(value(*numbers))
             expected = (ends[0] - ends[1]) / (2 * STEP)
             assert actual[z] == pytest.approx(expected, abs=1e-6), (which, z)
-    (plain,) = pulled(sweeps, graph, problem.potentials, u, problem.observed).potentials
+    (plain,) = vjp_of(sweeps, graph, problem.potentials, u, problem.observed).potentials
     np.testing.assert_array_equal(flat(plain), flat(found.potentials[0]))
 
 
@@ -271,11 +273,11 @@ def test_each_sweep_with_its_own_potentials(entropy, schedule, damping):
     rng = np.random.default_rng(8)
     graph = ff.FactorGraph([2, 3, 2, 3], [(0, 1), (1, 2, 3), (0, 3), (2,), (0, 2)])
     batch = ff.graph.Batch.of([graph])
-    sweeps = UnrolledSumProduct(3, ENTROPIES[entropy], schedule, damping=damping)
+    sweeps = UnrolledSumProduct(3, entropy=ENTROPIES[entropy], schedule=schedule, damping=damping)
     starts = [random_direction(graph, rng) for _ in range(3)]
     u = random_direction(graph, rng)
     run = sweeps.record(batch, [unflat(graph, start) for start in starts])
-    found = run.pull_back(unflat(graph, u), run.beliefs()).potentials
+    found = run.vjp(unflat(graph, u), run.beliefs()).potentials
     assert len(found) == 3
     for sweep in range(3):
         v = random_direction(graph, rng)
@@ -299,8 +301,8 @@ def test_equal_potentials_for_each_sweep_change_nothing():
         np.testing.assert_allclose(
             flat(shared.beliefs()), flat(separate.beliefs()), rtol=0, atol=1e-14
         )
-        (expected,) = shared.pull_back(u, shared.beliefs()).potentials
-        found = separate.pull_back(u, separate.beliefs()).potentials
+        (expected,) = shared.vjp(u, shared.beliefs()).potentials
+        found = separate.vjp(u, separate.beliefs()).potentials
         np.testing.assert_allclose(sum(flat(one) for one in found), flat(expected), atol=1e-12)
 
 
@@ -310,7 +312,7 @@ def test_equal_potentials_for_each_sweep_change_nothing():
 def everything(sweeps, batch, potentials, u):
     run = sweeps.record(batch, potentials)
     beliefs = run.beliefs()
-    found = run.pull_back(u, beliefs, entropy=True)
+    found = run.vjp(u, beliefs, entropy=True)
     return np.concatenate(
         [flat(beliefs), *map(flat, found.potentials), found.factor, found.variable_total]
     )
@@ -358,7 +360,7 @@ def test_an_example_does_not_depend_on_its_company(entropy, schedule):
         ff.FactorGraph([]), ff.FactorGraph([2, 2, 3], [(0, 1, 2), (2,)]),
     ]  # fmt: skip
     potentials = [random_potentials(graph, rng) for graph in graphs]
-    sweeps = UnrolledSumProduct(2, ENTROPIES[entropy], schedule)
+    sweeps = UnrolledSumProduct(2, entropy=ENTROPIES[entropy], schedule=schedule)
     for chosen in ([0, 2], [2, 0, 1, 3, 4], [1, 4]):
         batch = ff.graph.Batch.of([graphs[m] for m in chosen])
         result = sweeps.run_batch(batch, batch.pack([potentials[m] for m in chosen]))
@@ -392,7 +394,7 @@ def test_orders():
             for s in (STEP, -STEP)
         ]
         run = sweeps.record(batch, joined)
-        (gradient,) = run.pull_back(unflat(batch.graph, u), run.beliefs()).potentials
+        (gradient,) = run.vjp(unflat(batch.graph, u), run.beliefs()).potentials
         expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
         assert np.dot(flat(gradient), v) == pytest.approx(expected, abs=1e-6)
     sizes = ff.graph.Batch.of([ff.FactorGraph.grid(2, 5, 2), ff.FactorGraph.grid(7, 1, 2)])
@@ -453,7 +455,7 @@ def test_bad_potentials():
     other = ff.FactorGraph.chain(4, 2)
     run = UnrolledSumProduct(3).record(batch, potentials)
     with pytest.raises(ff.InvalidInputError, match="potentials must belong to the given graph"):
-        run.pull_back(ff.Potentials(other), run.beliefs())
+        run.vjp(ff.Potentials(other), run.beliefs())
 
 
 @by_schedule
@@ -467,7 +469,7 @@ def test_rounding_does_not_grow(schedule):
     graph = ff.FactorGraph.grid(50, 60, 3)
     u = random_direction(graph, rng)
     sweeps = UnrolledSumProduct(3, schedule=schedule, damping=0.1)
-    (gradient,) = pulled(sweeps, graph, random_potentials(graph, rng), u).potentials
+    (gradient,) = vjp_of(sweeps, graph, random_potentials(graph, rng), u).potentials
     for values, offsets in (
         (gradient.unary_values, graph.unary_offsets),
         (gradient.factor_values, graph.table_offsets),

@@ -46,7 +46,7 @@ def test_forward_is_the_plain_twin(damping):
     for problem in SOFT:
         graph = problem.graph
         expected = twin(graph, problem.potentials, problem.observed, 3, damping)
-        sweeps = UnrolledMeanField(3, damping)
+        sweeps = UnrolledMeanField(3, damping=damping)
         result = sweeps.run(graph, problem.potentials, problem.observed)
         np.testing.assert_allclose(
             result.beliefs.unary_values, expected, rtol=0, atol=1e-12, err_msg=problem.name
@@ -58,7 +58,7 @@ def test_forward_is_the_plain_twin(damping):
 @by_damping
 def test_transposed_product(damping):
     rng = np.random.default_rng(0)
-    sweeps = UnrolledMeanField(3, damping)
+    sweeps = UnrolledMeanField(3, damping=damping)
     for problem in SOFT:
         graph, start = problem.graph, flat(problem.potentials)
         batch = ff.graph.Batch.of([graph])
@@ -70,7 +70,7 @@ def test_transposed_product(damping):
             ]
             expected = np.dot(u, ends[0] - ends[1]) / (2 * STEP)
             run = sweeps.record(batch, problem.potentials, problem.observed)
-            (gradient,) = run.pull_back(unflat(graph, u), run.beliefs()).potentials
+            (gradient,) = run.vjp(unflat(graph, u), run.beliefs()).potentials
             assert np.all(flat(gradient)[np.isneginf(start)] == 0.0)
             scale = max(1.0, float(np.abs(flat(gradient)).max()) * np.sqrt(len(v)))
             found = np.dot(flat(gradient), v)
@@ -81,11 +81,11 @@ def test_transposed_product(damping):
 def test_each_sweep_with_its_own_potentials(damping):
     rng = np.random.default_rng(1)
     graph = ff.FactorGraph([2, 3, 2, 3], [(0, 1), (1, 2, 3), (0, 3), (2,), (0, 2)])
-    batch, sweeps = ff.graph.Batch.of([graph]), UnrolledMeanField(3, damping)
+    batch, sweeps = ff.graph.Batch.of([graph]), UnrolledMeanField(3, damping=damping)
     starts = [random_direction(graph, rng) for _ in range(3)]
     u = random_direction(graph, rng)
     run = sweeps.record(batch, [unflat(graph, start) for start in starts])
-    found = run.pull_back(unflat(graph, u), run.beliefs()).potentials
+    found = run.vjp(unflat(graph, u), run.beliefs()).potentials
     for sweep in range(3):
         v = random_direction(graph, rng)
         ends = []

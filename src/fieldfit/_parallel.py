@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError
 
-__all__ = ["kernel_threads", "n_threads", "one_blas_thread", "ordered_map", "require_jobs"]
+__all__ = [
+    "kernel_threads",
+    "n_threads",
+    "one_blas_thread",
+    "ordered_map",
+    "require_jobs",
+    "worker_threads",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,11 +57,18 @@ def ordered_map(
 ) -> list[Result]:
     """``function`` of every item, in their order; matrix products stay in their thread."""
     items = list(items)
-    with one_blas_thread():
-        if threads == 1 or len(items) <= 1:
-            return [function(item) for item in items]
-        with ThreadPoolExecutor(min(threads, len(items))) as pool:
-            return list(pool.map(function, items))
+    with one_blas_thread(), worker_threads(min(threads, len(items))) as run:
+        return run(function, items)
+
+
+@contextmanager
+def worker_threads(threads: int) -> Iterator[Callable[..., list[Any]]]:
+    """Threads that stay for many short calls; yields ``map(function, items)``, in their order."""
+    if threads <= 1:
+        yield lambda function, items: [function(item) for item in items]
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield lambda function, items: list(pool.map(function, items))
 
 
 @contextmanager

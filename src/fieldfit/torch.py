@@ -185,7 +185,7 @@ class _Beliefs(torch.autograd.Function):
         derivative = Potentials.from_flat(
             graph, _array(slope), np.zeros(int(graph.table_offsets[-1]))
         )
-        (found,) = ctx.run.pull_back(derivative, ctx.beliefs).potentials
+        (found,) = ctx.run.vjp(derivative, ctx.beliefs).potentials
         of_unary, of_tables = ctx.kinds
         return (
             _tensor(found.unary_values, of_unary),

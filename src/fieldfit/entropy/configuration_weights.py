@@ -1,9 +1,21 @@
-"""Weights of an entropy for every configuration: ``- sum_a sum_y w_a(y) b_a(y) log b_a(y) - ...``.
+"""Entropy weights for every configuration: ``- sum_a sum_y w_a(y) b_a(y) log b_a(y) - ...``.
 
 Laid out like potentials and beliefs.  With a weight of its own for each configuration the entropy
 can be fitted to data like potentials are; weights that are constant over the tables of a factor are
 the counting numbers of an `Entropy`.  Factors of arity zero and one have no entropy (they are
 constants, and part of their variable); their entries are kept at zero.
+
+Parameters of entropy weights are a `Template` whose potentials are logarithms of factors of the
+weights,
+
+    w = w0 exp(s(Psi v)),      s(x) = W tanh(x / W),      W = log 1000
+
+``w0`` are the weights of an entropy, ``v`` the parameters, and ``Psi`` a template like the one
+that makes potentials: so weights stay positive, are the entropy's own at ``v = 0`` (towards which a
+penalty shrinks them), and follow features in the same way.  ``s`` is the identity near zero and
+keeps weights within a factor of 1000: a line search may ask for any, and beliefs under weights of
+very different size are as hard to find as those of a linear program.  Multiplying all weights and
+potentials by one number changes no belief; the penalty removes this freedom, too.
 """
 
 from __future__ import annotations
@@ -11,13 +23,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, IntArray
 from fieldfit.entropy.counting_numbers import Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, Tables, _GraphVector
+from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import Bound
 from fieldfit.graph.template import Block, Template
 
@@ -55,7 +68,7 @@ class EntropyWeights(_GraphVector):
     ) -> None:
         unary_values = _spread("unary", graph, unary, graph.unary_offsets)
         factor_values = _spread("factors", graph, factors, graph.table_offsets)
-        linking = np.repeat(graph.arities >= 2, np.diff(graph.table_offsets))
+        linking = expand(graph.arities >= 2, graph.table_offsets)
         factor_values[~linking] = 0.0
         _require_positive("unary", unary_values, graph.unary_offsets)
         _require_positive("factors", np.where(linking, factor_values, 1.0), graph.table_offsets)
@@ -67,10 +80,8 @@ class EntropyWeights(_GraphVector):
         counting = entropy.counting_numbers(graph)
         return cls.from_flat(
             graph,
-            np.repeat(counting.variable, graph.cardinalities),
-            np.repeat(
-                np.where(graph.arities >= 2, counting.factor, 0.0), np.diff(graph.table_offsets)
-            ),
+            expand(counting.variable, graph.unary_offsets),
+            expand(np.where(graph.arities >= 2, counting.factor, 0.0), graph.table_offsets),
         )
 
     @classmethod
@@ -94,7 +105,7 @@ class EntropyWeights(_GraphVector):
     @property
     def is_positive(self) -> bool:
         """True if every weight (of factors of arity two or more) is above zero."""
-        linking = np.repeat(self.graph.arities >= 2, np.diff(self.graph.table_offsets))
+        linking = expand(self.graph.arities >= 2, self.graph.table_offsets)
         return bool(np.all(self.unary_values > 0.0) and np.all(self.factor_values[linking] > 0.0))
 
     @property
@@ -113,14 +124,11 @@ class EntropyWeights(_GraphVector):
         graph = self.graph
         if not self.is_positive and bool(np.any(self.unary_values < 0.0)):
             return None
-        total = np.zeros(graph.n_variables)
-        if graph.n_variables:
-            total += np.minimum.reduceat(self.unary_values, graph.unary_offsets[:-1])
-        if graph.n_factors:
-            least = np.minimum.reduceat(self.factor_values, graph.table_offsets[:-1])
-            total += np.bincount(
-                graph.slot_variables, least[graph.slot_factors], minlength=graph.n_variables
-            )
+        total = reduce_rows(np.minimum, self.unary_values, graph.unary_offsets)
+        least = reduce_rows(np.minimum, self.factor_values, graph.table_offsets)
+        total += np.bincount(
+            graph.slot_variables, least[graph.slot_factors], minlength=graph.n_variables
+        )
         return "upper" if bool(np.all(total >= 1.0)) else None
 
 
@@ -128,7 +136,7 @@ class EntropyWeights(_GraphVector):
 
 
 def _spread(
-    name: str, graph: FactorGraph, given: ArrayLike | Tables, offsets: NDArray[np.int32]
+    name: str, graph: FactorGraph, given: ArrayLike | Tables, offsets: IntArray
 ) -> FloatArray:
     """One number for each entry from numbers for all, for each table or for each entry."""
     sizes = np.diff(offsets)
@@ -141,13 +149,13 @@ def _spread(
     if array is not None and array.ndim == 0:
         return np.full(int(offsets[-1]), float(array))
     if array is not None and array.shape == sizes.shape:
-        return np.repeat(array, sizes)
+        return expand(array, offsets)
     tables = given if array is None or not isinstance(given, np.ndarray) else array
     of_tables = Potentials(graph, **{name: tables})  # type: ignore[arg-type]
     return (of_tables.unary_values if name == "unary" else of_tables.factor_values).copy()
 
 
-def _require_positive(name: str, values: FloatArray, offsets: NDArray[np.int32]) -> None:
+def _require_positive(name: str, values: FloatArray, offsets: IntArray) -> None:
     bad = np.flatnonzero(~((values > 0.0) & (values < np.inf)))
     if len(bad):
         index = int(np.searchsorted(offsets, bad[0], side="right")) - 1
@@ -156,25 +164,14 @@ def _require_positive(name: str, values: FloatArray, offsets: NDArray[np.int32])
         )
 
 
-def _constant(values: FloatArray, offsets: NDArray[np.int32]) -> bool:
+def _constant(values: FloatArray, offsets: IntArray) -> bool:
     if len(values) == 0:
         return True
-    first = np.repeat(values[np.minimum(offsets[:-1], len(values) - 1)], np.diff(offsets))
+    first = expand(values[np.minimum(offsets[:-1], len(values) - 1)], offsets)
     return bool(np.all(values == first))
 
 
-# -- Entropy template ----------------------------------------------------------------------
-# Parameters of entropy weights: a template whose potentials are logarithms of factors of weights.
-#
-#     w = w0 exp(s(Psi v)),      s(x) = W tanh(x / W),      W = log 1000
-#
-# ``w0`` are the weights of an entropy, ``v`` the parameters, and ``Psi`` a `Template` like the one
-# that makes potentials: so weights stay positive, are the entropy's own at ``v = 0`` (to which a
-# penalty pulls them), and follow features in the same way.  ``s`` is the identity near zero and
-# keeps weights within a factor of 1000: a search along a line may ask for any, and beliefs under
-# weights of very different size are as hard to find as those of a linear program.  Multiplying all
-# weights and potentials with one number changes no belief; the penalty settles that, too.
-
+# -- parameters of entropy weights --------------------------------------------------------
 
 EntropyTies = Literal["tied", "configuration", "features"]
 

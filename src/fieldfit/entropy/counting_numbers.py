@@ -16,7 +16,7 @@ potentials.  A variable without a factor of arity two or more has ``c_i = 1``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_number
 from fieldfit.entropy.tree_weights import TOLERANCE, is_mixture_of_forests, tree_weights
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
@@ -192,13 +193,13 @@ class TreeReweighted(Entropy):
     Parameters
     ----------
     rho
-        Share of the forests that hold each factor.  ``None`` takes `tree_weights`: the
-        probability in a uniform random spanning tree, and a balanced mixture of acyclic
-        sub-hypergraphs where a component has factors of arity above two.  A number in (0, 1]
-        holds for every factor; an array has one entry for each factor (those of arity zero and
-        one are ignored).  Given weights make an upper bound only if they are a mixture of
-        forests, which is checked.  ``"optimized"`` starts from the default, and the inference
-        tightens the bound for the potentials at hand.
+        Fraction of the forests that hold each factor (edge appearance probability).  ``None``
+        takes `tree_weights`: the probability in a uniform random spanning tree, and a balanced
+        mixture of acyclic sub-hypergraphs where a component has factors of arity above two.  A
+        number in (0, 1] holds for every factor; an array has one entry for each factor (those of
+        arity zero and one are ignored).  Given weights make an upper bound only if they are a
+        mixture of forests, which is checked.  ``"optimized"`` starts from the default, and the
+        inference tightens the bound for the potentials at hand.
 
     Examples
     --------
@@ -267,7 +268,7 @@ class TreeReweighted(Entropy):
         return hash((TreeReweighted, self._key()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Convex(Entropy):
     """Constant non-negative counting numbers: ``c_a = factor``, ``c_i = unary``.
 
@@ -281,14 +282,12 @@ class Convex(Entropy):
     array([1.01, 2.01, 1.01])
     """
 
-    unary: float = 0.01
+    unary: float = field(default=0.01, kw_only=False)
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.unary) and self.unary >= 0):
-            raise InvalidInputError(f"unary must be finite and at least 0, got {self.unary!r}")
-        if not (np.isfinite(self.factor) and self.factor > 0):
-            raise InvalidInputError(f"factor must be finite and above 0, got {self.factor!r}")
+        require_number("unary", self.unary, at_least=0)
+        require_number("factor", self.factor, above=0)
 
     def compute(self, graph: FactorGraph) -> CountingNumbers:
         factor = np.where(graph.arities >= 2, float(self.factor), 0.0)
@@ -347,5 +346,4 @@ def _proof_for_weights(graph: FactorGraph, rho: FloatArray) -> tuple[EntropyBoun
 
 
 def _require_weight(name: str, value: float) -> None:
-    if not 0.0 < value <= 1.0:
-        raise InvalidInputError(f"{name} must be above 0 and at most 1, got {value}")
+    require_number(name, value, above=0, at_most=1)

@@ -1,4 +1,4 @@
-"""Probability of every edge in a uniform random spanning tree, exactly.
+"""Effective resistances: the probability of every edge in a uniform random spanning tree.
 
 By the matrix-tree theorem (Kirchhoff 1847) the probability of edge ``e = (u, v)`` is its
 effective resistance when every edge is a unit resistor::

@@ -1,4 +1,4 @@
-"""Weights ``rho`` that make a tree-reweighted entropy an upper bound on the true one.
+"""Edge appearance probabilities ``rho`` that make a tree-reweighted entropy an upper bound.
 
 Let ``F`` be a forest of factors (no cycle).  Dropping all other factors from a distribution with
 the given marginals can only raise its entropy, and on a forest the entropy is Bethe's::
@@ -6,7 +6,7 @@ the given marginals can only raise its entropy, and on a forest the entropy is B
     H(mu)  <=  H_F(mu)  =  sum over a in F of H(mu_a) + sum over i of (1 - d_i(F)) H(mu_i)
 
 An average over forests ``F`` keeps the inequality and has the counting numbers ``c_a = rho_a``,
-``c_i = 1 - sum over a on i of rho_a``, where ``rho_a`` is the share of forests that hold ``a``
+``c_i = 1 - sum over a on i of rho_a``, where ``rho_a`` is the fraction of forests that hold ``a``
 (Wainwright, Jaakkola and Willsky 2005; for any arity the argument is the same).  Each ``H_F`` is
 concave in locally consistent pseudo-marginals, hence so is the average.  Leaving a factor out of
 a forest leaves a forest, so ``rho`` may be lowered at will: all that counts is a mixture of
@@ -20,12 +20,12 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
 from fieldfit.entropy.effective_resistance import edge_probabilities
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.ragged import offsets_of, ranges, rows
 from fieldfit.graph.spanning_forests import (
     RootedForest,
     balanced_forests,
@@ -48,7 +48,8 @@ __all__ = [
     "tree_weights",
 ]
 
-# -- Exact test whether edge weights lie in the forest polytope of a graph -----------------
+# -- exact test whether edge weights lie in the forest polytope of a graph ----------------
+#
 # Weights ``rho`` are a convex combination of forests (or lie below one) if and only if every
 # non-empty set ``S`` of nodes satisfies ``rho(edges inside S) <= |S| - 1`` (Edmonds 1970).  Since
 # ``2 rho(inside S) = sum over S of degree - rho(boundary of S)``, this reads ::
@@ -135,8 +136,7 @@ def in_forest_polytope(
     return True
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- default weights ----------------------------------------------------------------------
 
 #: Multiplications for exact spanning-tree probabilities, about ten seconds: enough for a grid of
 #: 550 x 550 or a random cubic graph of 10,000 nodes.
@@ -188,7 +188,7 @@ def spanning_tree_probabilities(graph: FactorGraph, *, max_cost: float = MAX_COS
     """Probability of each pair in a uniform random spanning forest; 0 for lower arities.
 
     Exact (see `fieldfit.entropy.effective_resistance`) as long as the sparse factorisation takes at
-    most ``max_cost`` multiplications; above that the shares of a mixture of spanning forests,
+    most ``max_cost`` multiplications; above that the fractions of a mixture of spanning forests,
     `hyperforest_weights`, which are as valid but more even than uniform trees would give.
     """
     if graph.arities.max(initial=0) > 2:
@@ -200,7 +200,7 @@ def spanning_tree_probabilities(graph: FactorGraph, *, max_cost: float = MAX_COS
 
 
 def hyperforest_weights(graph: FactorGraph) -> FloatArray:
-    """Share of the forests of `forest_mixture` that hold each factor.
+    """Fraction of the forests of `forest_mixture` that hold each factor.
 
     The average of forests is a mixture of forests by construction, so the bound holds exactly,
     whatever the number of forests; more forests only make the weights more even.
@@ -304,9 +304,9 @@ class _Component(NamedTuple):
     """One shape of component, with its variables numbered from 0, and where it occurs."""
 
     n_variables: int
-    slot_variables: NDArray[np.int32]
-    arities: NDArray[np.int32]
-    factors: NDArray[np.int64]  # (n_occurrences, n_factors of the component)
+    slot_variables: IntArray
+    arities: IntArray
+    factors: LongArray  # (n_occurrences, n_factors of the component)
 
 
 def _components(graph: FactorGraph) -> list[_Component]:
@@ -320,24 +320,21 @@ def _components(graph: FactorGraph) -> list[_Component]:
     # number the variables inside their component, in the order of the graph
     by_label = np.argsort(labels, kind="stable")
     local = np.empty(graph.n_variables, dtype=np.int32)
-    local[by_label] = np.arange(graph.n_variables) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    local[by_label] = ranges(np.zeros(n_components, dtype=np.int64), sizes)
     # factors, and their slots, sorted by component
     owners = labels[graph.slot_variables[graph.scope_offsets[linking]]]
     factors = linking[np.argsort(owners, kind="stable")]
     arities = graph.arities[factors]
-    slot_ends = np.cumsum(arities)
-    inside = np.arange(int(arities.sum())) - np.repeat(slot_ends - arities, arities)
-    slots = local[graph.slot_variables[np.repeat(graph.scope_offsets[factors], arities) + inside]]
-    factor_ends = np.cumsum(np.bincount(owners, minlength=n_components))
-    shapes: dict[tuple[int, bytes, bytes], tuple[slice, slice, list[NDArray[np.int64]]]] = {}
-    begin = 0
-    for label in np.flatnonzero(np.diff(factor_ends, prepend=0)):
-        end = int(factor_ends[label])
+    slot_offsets = offsets_of(arities)
+    slots = local[graph.slot_variables[rows(graph.scope_offsets, factors)]]
+    factor_offsets = offsets_of(np.bincount(owners, minlength=n_components))
+    shapes: dict[tuple[int, bytes, bytes], tuple[slice, slice, list[LongArray]]] = {}
+    for label in np.flatnonzero(np.diff(factor_offsets)):
+        begin, end = int(factor_offsets[label]), int(factor_offsets[label + 1])
         span = slice(begin, end)
-        slot_span = slice(int(slot_ends[begin] - arities[begin]), int(slot_ends[end - 1]))
+        slot_span = slice(int(slot_offsets[begin]), int(slot_offsets[end]))
         key = (int(sizes[label]), slots[slot_span].tobytes(), arities[span].tobytes())
         shapes.setdefault(key, (span, slot_span, []))[2].append(factors[span])
-        begin = end
     return [
         _Component(key[0], slots[slot_span], arities[span], np.array(occurrences))
         for key, (span, slot_span, occurrences) in shapes.items()
@@ -359,7 +356,8 @@ def _groups(components: list[_Component]) -> list[list[_Component]]:
 
 def _union(components: list[_Component]) -> FactorGraph:
     sizes = np.array([c.n_variables for c in components])
-    shifts = np.repeat(np.cumsum(sizes) - sizes, [len(c.slot_variables) for c in components])
+    first = offsets_of(sizes)[:-1]  # variable of each component
+    shifts = np.repeat(first, [len(c.slot_variables) for c in components])
     return FactorGraph.from_flat(
         cardinalities=np.ones(int(sizes.sum()), dtype=np.int32),
         slot_variables=np.concatenate([c.slot_variables for c in components]) + shifts,

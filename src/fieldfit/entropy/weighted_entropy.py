@@ -13,12 +13,10 @@ sum(c)`` with ``c = p / w``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray
-from fieldfit.graph.structure import next_row
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import fast_exp, fast_log, load, store
 
@@ -73,7 +71,7 @@ def weighted_beliefs(
 
 
 @kernel
-def add_to_tables(structure: Any, messages: FloatArray, tables: FloatArray) -> None:
+def add_to_tables(structure: Structure, messages: FloatArray, tables: FloatArray) -> None:
     """Add ``sum_i m_ai(y_i)`` to every table of arity two or more."""
     digits, prefix = np.empty(0, dtype=np.int32), np.empty(0)
     for factor in range(len(structure.scope_offsets) - 1):
@@ -112,7 +110,7 @@ def add_to_tables(structure: Any, messages: FloatArray, tables: FloatArray) -> N
 
 
 @kernel
-def add_to_margins(structure: Any, tables: FloatArray, messages: FloatArray) -> None:
+def add_to_margins(structure: Structure, tables: FloatArray, messages: FloatArray) -> None:
     """Add the margins of every table of arity two or more to vectors laid out like messages."""
     digits = np.empty(0, dtype=np.int32)
     for factor in range(len(structure.scope_offsets) - 1):
@@ -147,7 +145,7 @@ def add_to_margins(structure: Any, tables: FloatArray, messages: FloatArray) -> 
 
 
 @kernel
-def subtract_from_unary(structure: Any, messages: FloatArray, unary: FloatArray) -> None:
+def subtract_from_unary(structure: Structure, messages: FloatArray, unary: FloatArray) -> None:
     """Take ``sum_a m_ai`` (factors of arity two or more) from the vector of every variable."""
     for i in range(len(structure.cardinalities)):
         begin, end = structure.unary_offsets[i], structure.unary_offsets[i + 1]

@@ -1,4 +1,4 @@
-"""Many graphs as one disjoint union, with the example boundaries kept.
+"""Batches: many graphs as one disjoint union, with the boundaries of the examples.
 
 One kernel call then serves ten thousand short chains as well as one large grid.
 """
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fieldfit._typing import FloatArray, IntArray, LongArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
-from fieldfit.graph.ragged import reduce_rows, row_numbers
+from fieldfit.graph.ragged import offsets_of, reduce_rows, row_numbers
 
 __all__ = ["Batch"]
 
@@ -31,8 +32,8 @@ class Batch:
     """
 
     graph: FactorGraph
-    variable_offsets: NDArray[np.int64]
-    factor_offsets: NDArray[np.int64]
+    variable_offsets: LongArray
+    factor_offsets: LongArray
     graphs: tuple[FactorGraph, ...]
 
     @classmethod
@@ -40,8 +41,8 @@ class Batch:
         """The union of several graphs, in the given order."""
         if len(graphs) == 0:
             raise InvalidInputError("graphs must hold at least one graph, got none")
-        variable_offsets = np.cumsum([0] + [g.n_variables for g in graphs])
-        factor_offsets = np.cumsum([0] + [g.n_factors for g in graphs])
+        variable_offsets = offsets_of([g.n_variables for g in graphs])
+        factor_offsets = offsets_of([g.n_factors for g in graphs])
         if len(graphs) == 1:
             union = graphs[0]
         else:
@@ -60,17 +61,17 @@ class Batch:
         return len(self.graphs)
 
     @property
-    def unary_offsets(self) -> NDArray[np.int32]:
+    def unary_offsets(self) -> IntArray:
         """Where the unary entries of each example begin, with the end of the last."""
         return self.graph.unary_offsets[self.variable_offsets]
 
     @property
-    def table_offsets(self) -> NDArray[np.int32]:
+    def table_offsets(self) -> IntArray:
         """Where the table entries of each example begin, with the end of the last."""
         return self.graph.table_offsets[self.factor_offsets]
 
     @property
-    def message_offsets(self) -> NDArray[np.int32]:
+    def message_offsets(self) -> IntArray:
         """Where the message entries of each example begin, with the end of the last."""
         return self.graph.message_offsets[self.graph.scope_offsets[self.factor_offsets]]
 
@@ -103,7 +104,7 @@ class Batch:
             for m in range(self.n_examples)
         ]
 
-    def scores(self, potentials: Potentials, labels: ArrayLike) -> NDArray[np.float64]:
+    def scores(self, potentials: Potentials, labels: ArrayLike) -> FloatArray:
         """``s(y)`` of each example for a complete labelling of the union."""
         if self.n_examples == 1:
             return np.array([potentials.score(labels)])  # the same to the last bit
@@ -112,18 +113,18 @@ class Batch:
             potentials.factor_values[table]
         )
 
-    def sum_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_variables(self, values: FloatArray) -> FloatArray:
         """Sum of a per-variable quantity over each example."""
         return reduce_rows(np.add, values, self.variable_offsets)
 
-    def sum_factors(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_factors(self, values: FloatArray) -> FloatArray:
         """Sum of a per-factor quantity over each example."""
         return reduce_rows(np.add, values, self.factor_offsets)
 
-    def max_variables(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def max_variables(self, values: FloatArray) -> FloatArray:
         """Largest value of a per-variable quantity in each example (0 if it has none)."""
         return reduce_rows(np.maximum, values, self.variable_offsets)
 
-    def variable_examples(self) -> NDArray[np.int32]:
+    def variable_examples(self) -> IntArray:
         """Example of every variable of the union."""
         return row_numbers(self.variable_offsets).astype(np.int32)

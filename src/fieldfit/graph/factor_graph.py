@@ -15,35 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import IntArray
+from fieldfit._typing import FloatArray, IntArray, LongArray
+from fieldfit._validation import require_integer, require_one_of
 from fieldfit.errors import InvalidInputError, TooLargeError
-from fieldfit.graph.structure import count_cycles, slots_by_variable
+from fieldfit.graph.ragged import offsets_of
+from fieldfit.graph.structure import Structure, count_cycles, slots_by_variable
 
-__all__ = ["FactorGraph", "Structure"]
+__all__ = ["FactorGraph"]
 
 #: Offsets are 32-bit: half the index traffic of 64-bit, and 2**31 doubles are 17 GB.
 MAX_ENTRIES = 2**31 - 1
 #: Above this number of labels a kernel compiled for the number gains nothing.
 MAX_COMPILED_LABELS = 64
-
-
-class Structure(NamedTuple):
-    """The index arrays of a graph, as kernels take them."""
-
-    cardinalities: IntArray
-    scope_offsets: IntArray
-    slot_variables: IntArray
-    slot_factors: IntArray
-    unary_offsets: IntArray
-    table_offsets: IntArray
-    message_offsets: IntArray
-    variable_slot_offsets: IntArray
-    variable_slots: IntArray
 
 
 class FactorGraph:
@@ -116,10 +104,9 @@ class FactorGraph:
 
         With ``neighbors=8`` the falling (type 2) and rising (type 3) diagonals follow.
         """
-        _require_positive("height", height)
-        _require_positive("width", width)
-        if neighbors not in (4, 8):
-            raise InvalidInputError(f"neighbors must be 4 or 8, got {neighbors!r}")
+        require_integer("height", height, at_least=1)
+        require_integer("width", width, at_least=1)
+        require_one_of("neighbors", neighbors, (4, 8))
         pixel = np.arange(height * width, dtype=np.int32).reshape(height, width)
         pairs = [(pixel[:, :-1], pixel[:, 1:]), (pixel[:-1], pixel[1:])]
         if neighbors == 8:
@@ -131,7 +118,7 @@ class FactorGraph:
     @classmethod
     def chain(cls, n_variables: int, n_labels: int) -> FactorGraph:
         """Chain ``0 - 1 - ... - (n_variables - 1)``."""
-        _require_positive("n_variables", n_variables)
+        require_integer("n_variables", n_variables, at_least=1)
         start = np.arange(n_variables - 1)
         return cls(np.full(n_variables, n_labels), np.stack([start, start + 1], axis=1))
 
@@ -256,11 +243,6 @@ class FactorGraph:
 # -- checks -------------------------------------------------------------------------------
 
 
-def _require_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise InvalidInputError(f"{name} must be at least 1, got {value}")
-
-
 def _integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
     array = np.asarray(values)
     if array.size == 0:
@@ -333,7 +315,7 @@ def _checked_types(values: ArrayLike | None, n_factors: int) -> IntArray:
     return array.astype(np.int32)
 
 
-def _table_sizes(sizes: IntArray, arities: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
+def _table_sizes(sizes: IntArray, arities: NDArray[np.signedinteger[Any]]) -> LongArray:
     """Entries of each factor's table; in floating point first, because products overflow."""
     if len(arities) == 0:
         return np.zeros(0, dtype=np.int64)
@@ -342,7 +324,7 @@ def _table_sizes(sizes: IntArray, arities: NDArray[np.signedinteger[Any]]) -> ND
         with np.errstate(over="ignore"):  # infinitely many entries are too many as well
             products = np.prod(sizes.reshape(-1, arity), axis=1, dtype=np.float64)
         return _checked_table_sizes(products)
-    starts = np.concatenate([[0], np.cumsum(arities)])[:-1]
+    starts = offsets_of(arities)[:-1]
     padded = np.concatenate([sizes, [1]]).astype(np.float64)  # so that a last empty scope is legal
     with np.errstate(over="ignore"):
         products = np.multiply.reduceat(padded, starts)
@@ -350,7 +332,7 @@ def _table_sizes(sizes: IntArray, arities: NDArray[np.signedinteger[Any]]) -> ND
     return _checked_table_sizes(products)
 
 
-def _checked_table_sizes(products: NDArray[np.float64]) -> NDArray[np.int64]:
+def _checked_table_sizes(products: FloatArray) -> LongArray:
     large = int(np.argmax(products))
     if products[large] > MAX_ENTRIES:
         raise TooLargeError(

@@ -1,4 +1,4 @@
-"""Numbers on a factor graph: log-potentials and beliefs, in one flat layout.
+"""Log-potentials and beliefs (marginals, pseudo-marginals) of a factor graph, in one flat layout.
 
 Both hold ``unary_values`` (one entry per variable and label) and ``factor_values`` (one entry per
 factor and configuration), laid out by the graph.  Gradients with respect to potentials are
@@ -8,15 +8,16 @@ and gradients are all inner products of two such vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, IntArray, LabelArray, LongArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.ragged import expand, ranges
 
 __all__ = [
     "Beliefs",
@@ -145,7 +146,7 @@ class Beliefs(_GraphVector):
         factor_values[table] = 1.0
         return cls(graph, unary_values, factor_values)
 
-    def argmax(self) -> NDArray[np.int32]:
+    def argmax(self) -> LabelArray:
         """Label of largest belief of every variable (the first one on a tie)."""
         cardinality = self.graph.uniform_cardinality
         if cardinality is not None:
@@ -174,14 +175,12 @@ def add_to_single_factors(
         factor_values[target] += unary_values[source]
 
 
-def _single_entries(graph: FactorGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _single_entries(graph: FactorGraph) -> tuple[LongArray, LongArray]:
     """Unary entries and table entries of all factors of arity one, in the same order."""
     single = np.flatnonzero(graph.arities == 1)
     variables = graph.slot_variables[graph.scope_offsets[single]]
     sizes = graph.cardinalities[variables]
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    unary = np.repeat(graph.unary_offsets[variables], sizes) + within
-    return unary, np.repeat(graph.table_offsets[single], sizes) + within
+    return ranges(graph.unary_offsets[variables], sizes), ranges(graph.table_offsets[single], sizes)
 
 
 def conditioned_unary(
@@ -193,12 +192,12 @@ def conditioned_unary(
     return with_evidence(graph, folded_unary(potentials), labels)
 
 
-def with_evidence(graph: FactorGraph, unary: FloatArray, labels: NDArray[np.int32]) -> FloatArray:
+def with_evidence(graph: FactorGraph, unary: FloatArray, labels: LabelArray) -> FloatArray:
     """Unary log-potentials with ``-inf`` for the other labels of every observed variable."""
     clamped = np.flatnonzero(labels >= 0)
     if len(clamped) == 0:
         return unary
-    excluded = np.repeat(labels >= 0, graph.cardinalities)
+    excluded = expand(labels >= 0, graph.unary_offsets)
     excluded[graph.unary_offsets[clamped] + labels[clamped]] = False
     return np.where(excluded, -np.inf, unary)
 
@@ -211,9 +210,7 @@ def require_graph(graph: FactorGraph, potentials: Potentials) -> None:
         )
 
 
-def observed_labels(
-    graph: FactorGraph, observed: dict[int, int] | ArrayLike | None
-) -> NDArray[np.int32]:
+def observed_labels(graph: FactorGraph, observed: dict[int, int] | ArrayLike | None) -> LabelArray:
     """Evidence as one integer for each variable, ``-1`` where it is free.
 
     ``observed`` is a mapping from variable to label, or already such an array.
@@ -263,7 +260,11 @@ def _unary_shape(graph: FactorGraph, variable: int) -> tuple[int, ...]:
 
 
 def _flatten(
-    name: str, tables: Tables, graph: FactorGraph, shape_of: Any, offsets: NDArray[np.int32]
+    name: str,
+    tables: Tables,
+    graph: FactorGraph,
+    shape_of: Callable[[FactorGraph, int], tuple[int, ...]],
+    offsets: IntArray,
 ) -> FloatArray:
     count = len(offsets) - 1
     if tables is None:
@@ -316,7 +317,7 @@ def _all_shapes(graph: FactorGraph, name: str, shape: tuple[int, ...]) -> bool:
     return bool(np.all(sizes == np.array(shape, dtype=np.int32)))
 
 
-def _require_log_values(name: str, values: FloatArray, offsets: NDArray[np.int32]) -> None:
+def _require_log_values(name: str, values: FloatArray, offsets: IntArray) -> None:
     # NaN and +inf are the two values whose maximum with anything finite is not finite
     if values.size and not np.max(values) < np.inf:
         bad = int(np.flatnonzero(~(values < np.inf))[0])
@@ -341,9 +342,7 @@ def _checked_label(name: str, graph: FactorGraph, variable: int, label: int) -> 
     return int(label)
 
 
-def selected_entries(
-    graph: FactorGraph, labels: ArrayLike
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def selected_entries(graph: FactorGraph, labels: ArrayLike) -> tuple[LongArray, LongArray]:
     """Flat indices of the unary and table entries that a complete labelling selects."""
     array = np.asarray(labels)
     if array.shape != (graph.n_variables,) or (array.size and array.dtype.kind not in "iu"):

@@ -1,4 +1,4 @@
-"""What an inference and a MAP search return.
+"""Results of inferences and MAP searches: beliefs, log-partition, bound, labels, status.
 
 Failure is a value: whether the method converged, how far it was, and what the number in
 ``log_partition`` proves are fields, with one sentence for people in ``status``.
@@ -41,7 +41,8 @@ class InferenceResult:
     log_partitions
         One value for each example of a batch; a single graph has one.
     diagnostics
-        Figures that only some methods have (effective sample size, treewidth, ...).
+        Figures that only some methods have (effective sample size, treewidth, ...).  Methods that
+        run the examples of a batch one by one have a list of them under ``"examples"``.
     state
         What a later run can start from (``init=``); not meant to be read.
     """

@@ -1,5 +1,6 @@
-"""Forests of a factor graph: sets of factors without a cycle.
+"""Spanning forests of a factor graph: greedy, maximum-weight, balanced, rooted; bridges.
 
+A set of factors is a *forest* if the bipartite graph of variables and these factors has no cycle.
 Tree-based schedules sweep over them, and tree-reweighted entropies are averages over them.  A
 factor of arity zero or one is in no forest: it closes no cycle and carries no message.
 """
@@ -7,15 +8,15 @@ factor of arity zero or one is in no forest: it closes no cycle and carries no m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import BoolArray, FloatArray, IntArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.structure import find_root
+from fieldfit.graph.structure import Structure, find_root
 from fieldfit.numeric.compile import kernel
 
 __all__ = [
@@ -26,10 +27,7 @@ __all__ = [
     "rooted_order",
 ]
 
-# -- Forests in a factor graph: growing, joining, finding bridges, rooting -----------------
-# A set of factors is a *forest* if the bipartite graph of variables and these factors has no
-# cycle.  Only factors of arity two or more matter; arity one and zero never close a cycle and are
-# never members.
+# -- kernels: growing, components, bridges, search, rooting -------------------------------
 
 
 @kernel
@@ -37,7 +35,7 @@ def greedy_forest(
     n_variables: int,
     scope_offsets: IntArray,
     slot_variables: IntArray,
-    order: NDArray[np.int64],
+    order: LongArray,
     members: BoolArray,
 ) -> int:
     """Mark as ``members`` the factors, taken in ``order``, that close no cycle; their number.
@@ -101,7 +99,7 @@ def label_components(
 
 
 @kernel
-def find_bridges(structure: Any, bridges: BoolArray) -> None:
+def find_bridges(structure: Structure, bridges: BoolArray) -> None:
     """Mark the pairwise factors that lie on no cycle (Tarjan 1974), without recursion.
 
     A tree edge of the depth-first search is a bridge if no edge leads from its subtree back to
@@ -149,7 +147,7 @@ def find_bridges(structure: Any, bridges: BoolArray) -> None:
 
 
 @kernel
-def breadth_first_factors(structure: Any, starts: IntArray, order: NDArray[np.int64]) -> int:
+def breadth_first_factors(structure: Structure, starts: IntArray, order: LongArray) -> int:
     """Factors of arity two or more in the order a breadth-first search meets them; their number.
 
     The search starts at ``starts`` in turn, which must reach every component.
@@ -190,7 +188,7 @@ def breadth_first_factors(structure: Any, starts: IntArray, order: NDArray[np.in
 
 
 @kernel
-def breadth_first_distances(structure: Any, starts: IntArray, distances: IntArray) -> None:
+def breadth_first_distances(structure: Structure, starts: IntArray, distances: IntArray) -> None:
     """Number of factors between each variable and the nearest of ``starts``, which reach all."""
     distances[:] = -1
     queue = np.empty(len(distances), dtype=np.int32)
@@ -226,7 +224,7 @@ def largest_in_components(labels: IntArray, values: IntArray, result: IntArray) 
 
 
 @kernel
-def tree_centers(structure: Any, members: BoolArray, centers: IntArray) -> int:
+def tree_centers(structure: Structure, members: BoolArray, centers: IntArray) -> int:
     """One central variable for each tree of a forest; their number, or -1 if there is a cycle.
 
     Leaves (variables or factors with one neighbour left) are removed from a first-in first-out
@@ -286,7 +284,9 @@ def tree_centers(structure: Any, members: BoolArray, centers: IntArray) -> int:
 
 
 @kernel
-def root_forest(structure: Any, members: BoolArray, roots: IntArray, out: Any) -> None:
+def root_forest(
+    structure: Structure, members: BoolArray, roots: IntArray, out: RootedForest
+) -> None:
     """Breadth-first search of a forest from its ``roots``; fills the arrays of ``out``.
 
     ``out`` has the fields of `fieldfit.graph.spanning_forests.RootedForest`, the slots set to -1.
@@ -321,8 +321,7 @@ def root_forest(structure: Any, members: BoolArray, roots: IntArray, out: Any) -
                     n_queued += 1
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- forests of graphs --------------------------------------------------------------------
 
 #: Balanced forests are drawn from this seed, so that weights are the same in every run.
 SEED = 20050901
@@ -430,9 +429,9 @@ def balanced_forests(graph: FactorGraph, targets: FloatArray | None = None) -> I
 
     Each forest is grown greedily from the factors that the earlier ones held least often, ties
     broken at random from a fixed seed.  So after ``arboricity`` forests (about) every factor is
-    covered, and the shares settle with an error that falls like one over the number of forests,
-    not like its square root.  With ``targets`` the shares become proportional to them, as far
-    as the graph allows.
+    covered, and the fractions converge with an error that falls like one over the number of
+    forests, not like its square root.  With ``targets`` the fractions become proportional to them,
+    as far as the graph allows.
     """
     generator = np.random.default_rng(SEED)
     linking = np.flatnonzero(graph.arities >= 2)
@@ -450,7 +449,7 @@ def balanced_forests(graph: FactorGraph, targets: FloatArray | None = None) -> I
         yield members
 
 
-def _shuffled(factors: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+def _shuffled(factors: LongArray, generator: np.random.Generator) -> LongArray:
     """Random order: of blocks, and inside each block.
 
     Factors near each other in the graph are mostly near each other in the list; blocks keep them
@@ -466,13 +465,13 @@ def _shuffled(factors: NDArray[np.int64], generator: np.random.Generator) -> NDA
     return order[order >= 0]
 
 
-def _grow(graph: FactorGraph, order: NDArray[np.int64]) -> BoolArray:
+def _grow(graph: FactorGraph, order: LongArray) -> BoolArray:
     members = np.zeros(graph.n_factors, dtype=np.bool_)
     greedy_forest(graph.n_variables, graph.scope_offsets, graph.slot_variables, order, members)
     return members
 
 
-def _breadth_first(graph: FactorGraph) -> NDArray[np.int64]:
+def _breadth_first(graph: FactorGraph) -> LongArray:
     """Factors of arity two or more, in breadth-first order from central variables."""
     order = np.empty(int(np.count_nonzero(graph.arities >= 2)), dtype=np.int64)
     breadth_first_factors(graph.structure, _central_variables(graph), order)

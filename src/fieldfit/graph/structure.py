@@ -1,14 +1,28 @@
-"""Kernels on the structure alone: cycles, colours, dependency levels."""
+"""The index arrays of a factor graph, and kernels on them: cycles, colouring, dependency levels."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldfit._typing import IntArray
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH
+
+
+class Structure(NamedTuple):
+    """The index arrays of a graph, as kernels take them."""
+
+    cardinalities: IntArray
+    scope_offsets: IntArray
+    slot_variables: IntArray
+    slot_factors: IntArray
+    unary_offsets: IntArray
+    table_offsets: IntArray
+    message_offsets: IntArray
+    variable_slot_offsets: IntArray
+    variable_slots: IntArray
 
 
 @kernel
@@ -39,7 +53,7 @@ def count_cycles(n_variables: int, scope_offsets: IntArray, slot_variables: IntA
 
 
 @kernel
-def greedy_colors(structure: Any) -> IntArray:
+def greedy_colors(structure: Structure) -> IntArray:
     """Colour variables in index order so that no factor has two of one colour."""
     n_variables = len(structure.cardinalities)
     colors = np.full(n_variables, -1, dtype=np.int32)
@@ -62,7 +76,7 @@ def greedy_colors(structure: Any) -> IntArray:
 
 
 @kernel
-def slot_levels(structure: Any, slots: IntArray) -> IntArray:
+def slot_levels(structure: Structure, slots: IntArray) -> IntArray:
     """Levels that make a parallel run equal to updating ``slots`` one after the other.
 
     Updating slot ``(a, i)`` reads the beliefs of the other variables of ``a`` and their
@@ -94,7 +108,7 @@ def slot_levels(structure: Any, slots: IntArray) -> IntArray:
 
 
 @kernel
-def variable_levels(structure: Any, order: IntArray) -> IntArray:
+def variable_levels(structure: Structure, order: IntArray) -> IntArray:
     """Levels that make a parallel run equal to updating the variables of ``order`` in turn.
 
     A variable is placed one level after the last earlier variable that shares a factor with it
@@ -160,7 +174,7 @@ def slots_by_variable(
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def next_row(structure: Any, first: int, last: int, digits: IntArray) -> int:
+def next_row(structure: Structure, first: int, last: int, digits: IntArray) -> int:
     """Advance the odometer over all variables of a scope but the last; first changed position."""
     position = last - 1
     while position >= first:

@@ -1,4 +1,4 @@
-"""Tied log-linear parameters: a linear map from weights to the potentials of a batch, and back.
+"""Templates (parameter tying): the linear map from weights to potentials, and its transpose.
 
 A template is a list of blocks.  A block covers ``n`` tables (unary or of factors) of one shape;
 table ``r`` with feature vector ``x_r`` gets
@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, LongArray
+from fieldfit._validation import require_one_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import offsets_of
 from fieldfit.numeric.compile import kernel
 
 __all__ = [
@@ -37,8 +39,7 @@ __all__ = [
     "tie_entries",
 ]
 
-# -- Tying ---------------------------------------------------------------------------------
-# Tied tables: the same few numbers written into, and summed from, many places of a flat vector.
+# -- kernels: the same few numbers written into, and summed from, many places of a vector --
 #
 # Table ``r`` of a block has ``S`` entries from ``starts[r]``; entry ``s`` of every table belongs
 # to the parameter ``groups[s]`` (``-1``: to none).  Writing and summing are transposes of each
@@ -46,7 +47,7 @@ __all__ = [
 
 
 @kernel
-def add_shared(values: Any, groups: Any, starts: Any, out: Any) -> None:
+def add_shared(values: FloatArray, groups: LongArray, starts: LongArray, out: FloatArray) -> None:
     """``out[starts[r] + s] += values[groups[s]]`` for every table ``r``."""
     for row in range(starts.size):
         start = starts[row]
@@ -57,7 +58,7 @@ def add_shared(values: Any, groups: Any, starts: Any, out: Any) -> None:
 
 
 @kernel
-def add_tied(values: Any, groups: Any, starts: Any, out: Any) -> None:
+def add_tied(values: FloatArray, groups: LongArray, starts: LongArray, out: FloatArray) -> None:
     """``out[starts[r] + s] += values[r, groups[s]]`` for every table ``r``."""
     for row in range(starts.size):
         start = starts[row]
@@ -68,7 +69,9 @@ def add_tied(values: Any, groups: Any, starts: Any, out: Any) -> None:
 
 
 @kernel
-def gather_shared(vector: Any, groups: Any, starts: Any, sums: Any, out: Any) -> None:
+def gather_shared(
+    vector: FloatArray, groups: LongArray, starts: LongArray, sums: FloatArray, out: FloatArray
+) -> None:
     """``out[groups[s]] += sum_r vector[starts[r] + s]``; ``sums`` is scratch of size ``S``.
 
     Rows are summed entry by entry first: the inner loop is then a vector addition.
@@ -86,7 +89,7 @@ def gather_shared(vector: Any, groups: Any, starts: Any, sums: Any, out: Any) ->
 
 
 @kernel
-def gather_tied(vector: Any, groups: Any, starts: Any, out: Any) -> None:
+def gather_tied(vector: FloatArray, groups: LongArray, starts: LongArray, out: FloatArray) -> None:
     """``out[r, groups[s]] += vector[starts[r] + s]`` for every table ``r``."""
     for row in range(starts.size):
         start = starts[row]
@@ -96,8 +99,7 @@ def gather_tied(vector: Any, groups: Any, starts: Any, out: Any) -> None:
                 out[row, group] += vector[start + entry]
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- blocks and templates -----------------------------------------------------------------
 
 Tying = Literal["full", "symmetric", "potts", "potts-labels"]
 
@@ -124,8 +126,8 @@ class Block:
 
     name: str
     part: Literal["unary", "factors"]
-    starts: NDArray[np.int64]
-    groups: NDArray[np.int64]
+    starts: LongArray
+    groups: LongArray
     features: Any = None
     shape: tuple[int, ...] = ()
     _transposed: list[Any] = field(default_factory=list, repr=False, compare=False)
@@ -224,7 +226,7 @@ class Block:
     def _transpose(self) -> Any:
         if not self._transposed:
             transposed = self.features.T
-            # a CSR transpose is CSC; turning it round once makes every product a row product
+            # a CSR transpose is CSC; converting it once makes every product a row product
             self._transposed.append(
                 transposed.tocsr() if hasattr(transposed, "tocsr") else transposed
             )
@@ -264,7 +266,7 @@ class Template:
             raise InvalidInputError(f"blocks must have different names, got {names}")
         self.graph = graph
         self.blocks = tuple(blocks)
-        self.offsets = np.cumsum([0] + [block.n_weights for block in blocks])
+        self.offsets = offsets_of([block.n_weights for block in blocks])
 
     @property
     def n_weights(self) -> int:
@@ -298,15 +300,12 @@ class Template:
         }
 
 
-def tie_entries(shape: tuple[int, ...], tying: Tying) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+def tie_entries(shape: tuple[int, ...], tying: Tying) -> tuple[LongArray, tuple[int, ...]]:
     """Parameter of every entry of a table (row-major), and the shape of the parameters."""
     size = int(np.prod(shape, dtype=np.int64))
     if tying == "full":
         return np.arange(size, dtype=np.int64), shape
-    if tying not in ("symmetric", "potts", "potts-labels"):
-        raise InvalidInputError(
-            f"tying must be 'full', 'symmetric', 'potts' or 'potts-labels', got {tying!r}"
-        )
+    require_one_of("tying", tying, get_args(Tying))
     if len(shape) < 2 or len(set(shape)) != 1:
         raise InvalidInputError(
             f"tying {tying!r} needs tables whose variables have one number of labels, got {shape}"

@@ -19,17 +19,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import BoolArray, LabelArray
+from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
 from fieldfit.graph.result import Bound, InferenceResult
 
-__all__ = ["Evidence", "GraphInference", "Inference", "Progress", "ending"]
+__all__ = ["Evidence", "GraphInference", "Inference", "Progress", "Start", "ending"]
 
 #: Labels of some variables: a dictionary, or an array with -1 for what is not observed.
 Evidence = dict[int, int] | ArrayLike | None
 #: Told (iterations, residual) after every iteration or every few.
 Progress = Callable[[int, float], None]
+#: Where a run begins: an earlier result.  Some methods also take beliefs or labels; each says what
+#: it takes where it declares the argument.
+Start = Any
 
 
 class Inference(ABC):
@@ -40,13 +44,13 @@ class Inference(ABC):
         graph: FactorGraph,
         potentials: Potentials,
         observed: Evidence = None,
-        init: InferenceResult | None = None,
+        init: Start = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
         """Beliefs and log-partition of one graph.
 
         ``observed`` is evidence, ``init`` an earlier result to start from where the method can use
-        one, ``progress`` a function that is told (iterations, residual).
+        one (the others ignore it), ``progress`` a function that is told (iterations, residual).
         """
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
@@ -56,10 +60,14 @@ class Inference(ABC):
         batch: Batch,
         potentials: Potentials,
         observed: Evidence = None,
-        init: InferenceResult | None = None,
+        init: Start = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
-        """The same for the union of many graphs; ``log_partitions`` has one entry for each."""
+        """The same for the union of many graphs; ``log_partitions`` has one entry for each.
+
+        What an example gets does not depend on the others of the batch, but for differences within
+        the tolerance.
+        """
 
 
 class GraphInference(Inference):
@@ -71,7 +79,7 @@ class GraphInference(Inference):
         graph: FactorGraph,
         potentials: Potentials,
         observed: LabelArray,
-        init: Any,
+        init: Start,
         progress: Progress | None,
     ) -> InferenceResult:
         """Beliefs and log-partition of one graph; ``observed`` has -1 where nothing is known."""
@@ -81,7 +89,7 @@ class GraphInference(Inference):
         batch: Batch,
         potentials: Potentials,
         observed: Evidence = None,
-        init: InferenceResult | None = None,
+        init: Start = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
         """One graph after the other; what each gives is put together."""
@@ -89,7 +97,7 @@ class GraphInference(Inference):
         labels = observed_labels(batch.graph, observed)
         if batch.n_examples == 1:
             return self.run_graph(batch.graphs[0], potentials, labels, init, progress)
-        states = [None] * batch.n_examples if init is None else _states(init, batch)
+        starts = _starts(init, batch)
         unary, table, first = batch.unary_offsets, batch.table_offsets, batch.variable_offsets
         results = [
             self.run_graph(
@@ -100,7 +108,7 @@ class GraphInference(Inference):
                     potentials.factor_values[table[m] : table[m + 1]],
                 ),
                 labels[first[m] : first[m + 1]],
-                states[m],
+                starts[m],
                 progress,
             )
             for m, graph in enumerate(batch.graphs)
@@ -108,11 +116,24 @@ class GraphInference(Inference):
         return joined(batch, results)
 
 
-def _states(init: Any, batch: Batch) -> list[Any]:
-    """The starting point of each example, from a result on the same batch."""
-    if isinstance(init, InferenceResult) and isinstance(init.state, BatchState):
-        return [replace(init, state=state) for state in init.state.examples]
-    return [init] * batch.n_examples
+def _starts(init: Start, batch: Batch) -> list[Start]:
+    """The starting point of each example: its part of an earlier result, or of labels."""
+    if init is None:
+        return [None] * batch.n_examples
+    if isinstance(init, InferenceResult):
+        if not isinstance(init.state, BatchState) or len(init.state.examples) != batch.n_examples:
+            raise InvalidInputError("init must be a result of this method on the same batch")
+        return [
+            replace(init, beliefs=beliefs, state=state)
+            for beliefs, state in zip(batch.split(init.beliefs), init.state.examples, strict=True)
+        ]
+    labels = np.asarray(init)
+    if labels.ndim == 0 or labels.shape[-1] != batch.graph.n_variables:
+        raise InvalidInputError(
+            f"init must have {batch.graph.n_variables} labels in its last axis, got shape "
+            f"{labels.shape}"
+        )
+    return np.split(labels, batch.variable_offsets[1:-1], axis=-1)
 
 
 class BatchState:
@@ -131,8 +152,12 @@ def joined(batch: Batch, results: list[InferenceResult]) -> InferenceResult:
     converged = np.array([result.converged for result in results])
     bounds = {result.bound for result in results} - {"exact"}
     bound: Bound = "exact" if not bounds else bounds.pop() if len(bounds) == 1 else None
-    worst = max(results, key=lambda result: (not result.converged, _WEAKER[result.bound]))
-    status = worst.status if converged.all() else ending(converged, f"one {worst.status}")
+    worst = max(
+        range(len(results)), key=lambda m: (not results[m].converged, _WEAKER[results[m].bound])
+    )
+    status = results[worst].status
+    if not converged.all():
+        status = ending(converged, f"in example {worst}, {status}")
     return InferenceResult(
         beliefs=Beliefs(
             batch.graph,
@@ -148,6 +173,7 @@ def joined(batch: Batch, results: list[InferenceResult]) -> InferenceResult:
         method=results[0].method,
         log_partitions=values,
         converged_examples=converged,
+        diagnostics={"examples": [result.diagnostics for result in results]},
         state=BatchState([result.state for result in results]),
     )
 

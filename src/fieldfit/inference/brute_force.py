@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._typing import FloatArray, LabelArray, LongArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import TooLargeError, ZeroWeightError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, GraphInference, Progress, Start
 
 __all__ = ["BruteForce"]
 
@@ -26,7 +28,7 @@ CHUNK = 2**16
 
 
 @dataclass(frozen=True)
-class BruteForce:
+class BruteForce(GraphInference):
     """Enumeration; a slow reference for small models, at most ``max_configurations``.
 
     Examples
@@ -39,14 +41,21 @@ class BruteForce:
 
     max_configurations: int = 2**22
 
-    def run(
+    def __post_init__(self) -> None:
+        require_integer("max_configurations", self.max_configurations, at_least=1)
+
+    def run_graph(
         self,
         graph: FactorGraph,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: LabelArray,
+        init: Start,
+        progress: Progress | None,
     ) -> InferenceResult:
-        """Marginals of every variable and factor, and the log-partition."""
-        labels = observed_labels(graph, observed)
+        """Marginals of every variable and factor, and the log-partition.
+
+        ``init`` is ignored: an exact run needs no start.  ``progress`` is told once, at the end.
+        """
         scores = self.scores(graph, potentials, observed)
         largest = float(scores.max())
         if largest == -math.inf:
@@ -58,7 +67,7 @@ class BruteForce:
         unary_values = np.zeros(graph.unary_offsets[-1])
         factor_values = np.zeros(graph.table_offsets[-1])
         begin = 0
-        for configurations in _configurations(graph, labels):
+        for configurations in _configurations(graph, observed):
             chunk = weights[begin : begin + len(configurations)]
             begin += len(configurations)
             for i in range(graph.n_variables):
@@ -66,6 +75,8 @@ class BruteForce:
             for a in range(graph.n_factors):
                 np.add.at(factor_values, _entries(graph, a, configurations), chunk)
         log_partition = largest + math.log(total)
+        if progress is not None:
+            progress(1, 0.0)
         return InferenceResult(
             beliefs=Beliefs(graph, unary_values, factor_values),
             log_partition=log_partition,
@@ -76,14 +87,12 @@ class BruteForce:
             status=f"exact: all {len(scores)} configurations were enumerated",
             method="BruteForce",
             log_partitions=np.array([log_partition]),
+            converged_examples=np.array([True]),
         )
 
     def scores(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> NDArray[np.float64]:
+        self, graph: FactorGraph, potentials: Potentials, observed: Evidence = None
+    ) -> FloatArray:
         """Score ``s(y)`` of every configuration of `configurations`, in that order."""
         require_graph(graph, potentials)
         parts = []
@@ -96,15 +105,11 @@ class BruteForce:
             parts.append(score)
         return np.concatenate(parts)
 
-    def configurations(
-        self, graph: FactorGraph, observed: dict[int, int] | ArrayLike | None = None
-    ) -> NDArray[np.int32]:
+    def configurations(self, graph: FactorGraph, observed: Evidence = None) -> LabelArray:
         """All configurations that agree with the evidence, the last free variable fastest."""
         return np.concatenate(list(_configurations(graph, self._checked(graph, observed))))
 
-    def _checked(
-        self, graph: FactorGraph, observed: dict[int, int] | ArrayLike | None
-    ) -> NDArray[np.int32]:
+    def _checked(self, graph: FactorGraph, observed: Evidence) -> LabelArray:
         labels = observed_labels(graph, observed)
         count = _count(graph, labels)
         if count > self.max_configurations:
@@ -115,7 +120,7 @@ class BruteForce:
         return labels
 
 
-def _count(graph: FactorGraph, labels: NDArray[np.int32]) -> int:
+def _count(graph: FactorGraph, labels: LabelArray) -> int:
     return math.prod(int(k) for k in graph.cardinalities[labels < 0])
 
 
@@ -124,7 +129,7 @@ def _written(count: int) -> str:
     return str(count) if count < 10**15 else f"about 10**{len(str(count)) - 1}"
 
 
-def _configurations(graph: FactorGraph, labels: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+def _configurations(graph: FactorGraph, labels: LabelArray) -> Iterator[LabelArray]:
     free = np.flatnonzero(labels < 0)
     count = _count(graph, labels)
     for begin in range(0, count, CHUNK):
@@ -135,9 +140,7 @@ def _configurations(graph: FactorGraph, labels: NDArray[np.int32]) -> Iterator[N
         yield chunk
 
 
-def _entries(
-    graph: FactorGraph, factor: int, configurations: NDArray[np.int32]
-) -> NDArray[np.int64]:
+def _entries(graph: FactorGraph, factor: int, configurations: LabelArray) -> LongArray:
     """Table entry of one factor for each configuration."""
     entries = np.zeros(len(configurations), dtype=np.int64)
     for i in graph.scope(factor):

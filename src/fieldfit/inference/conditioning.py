@@ -1,22 +1,34 @@
-"""A model with its evidence folded in, in the form that mean-field and Gibbs sweeps take.
+"""Models conditioned on evidence, in the form that mean-field and Gibbs sweeps take.
 
 Evidence becomes ``-inf`` on the other labels of a variable; factors of arity one go into the
 unary part; labels that hard zeros rule out by arc consistency become ``-inf`` too, which
 changes no probability and shows many models of weight zero at once.
+
+`GeneralModel` is the graph with its numbers, for any arity, cardinality and hard zero.
+`BinaryPairwise` is for binary variables and factors of arity at most two without hard zeros in
+their tables.  With labels 0 and 1, all that a variable's conditional distribution or mean-field
+update needs is the log odds, and these are linear in the (expected) labels of the neighbours:
+
+    h_j = c_j + sum_{a = (j, i)} w_a y_i,
+    c_j = th_j(1) - th_j(0) + sum_a [th_a(1, 0) - th_a(0, 0)],
+    w_a = [th_a(1, 1) - th_a(0, 1)] - [th_a(1, 0) - th_a(0, 0)]      (own label first).
+
+One multiplication for each neighbour and one exponential for each variable replace four table
+look-ups and two exponentials; building the form costs about as much as one sweep without it.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray, LabelArray
 from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, conditioned_unary
-from fieldfit.graph.structure import greedy_colors
+from fieldfit.graph.structure import Structure, greedy_colors
+from fieldfit.inference.base import Evidence
 from fieldfit.inference.feasible import (
     IMPOSSIBLE,
     find_feasible_labels,
@@ -27,27 +39,14 @@ from fieldfit.numeric.compile import kernel
 
 __all__ = ["condition", "feasible_labels", "is_binary_pairwise", "sweep_form"]
 
-# -- The two forms in which mean-field and Gibbs sweeps take a model -----------------------
-# `GeneralModel` is the graph with its numbers, for any arity, cardinality and hard zero.
-# `BinaryPairwise` is for binary variables and factors of arity at most two without hard zeros in
-# their tables.  With labels 0 and 1, all that a variable's conditional distribution or mean-field
-# update needs is the log odds, and these are linear in the (expected) labels of the neighbours:
-#
-#     h_j = c_j + sum_{a = (j, i)} w_a y_i,
-#     c_j = th_j(1) - th_j(0) + sum_a [th_a(1, 0) - th_a(0, 0)],
-#     w_a = [th_a(1, 1) - th_a(0, 1)] - [th_a(1, 0) - th_a(0, 0)]      (own label first).
-#
-# One multiplication for each neighbour and one exponential for each variable replace four table
-# look-ups and two exponentials; building the form costs about as much as one sweep without it.
-
 
 class GeneralModel(NamedTuple):
     """Any model; a sweep visits ``variables`` in their order."""
 
-    structure: Any
+    structure: Structure
     unary: FloatArray  # factors of arity one and evidence folded in
     tables: FloatArray
-    hard: NDArray[np.bool_]  # by factor: arity at least two and some entry is -inf
+    hard: BoolArray  # by factor: arity at least two and some entry is -inf
     variables: IntArray
     max_labels: int
     max_arity: int
@@ -69,7 +68,7 @@ class BinaryPairwise(NamedTuple):
 
 @kernel
 def binary_pairwise(
-    structure: Any, unary: FloatArray, tables: FloatArray, order: IntArray
+    structure: Structure, unary: FloatArray, tables: FloatArray, order: IntArray
 ) -> BinaryPairwise:
     """The linear form; ``unary`` may hold -inf (evidence), tables of arity two may not."""
     n_variables = len(order)
@@ -103,8 +102,7 @@ def binary_pairwise(
     return BinaryPairwise(order, fields, offsets, neighbors, couplings)
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- from potentials and evidence to these forms ------------------------------------------
 
 #: Table entries that a search for a possible configuration may read, about one second.
 SEARCH_BUDGET = 300_000_000
@@ -113,8 +111,8 @@ NO_WEIGHT = "potentials and observed must leave some configuration of positive w
 
 
 def condition(
-    graph: FactorGraph, potentials: Potentials, observed: dict[int, int] | ArrayLike | None
-) -> tuple[GeneralModel, NDArray[np.int32]]:
+    graph: FactorGraph, potentials: Potentials, observed: Evidence
+) -> tuple[GeneralModel, LabelArray]:
     """The conditioned model, variables ordered colour by colour, and their colours in order."""
     unary = conditioned_unary(graph, potentials, observed)
     constants = potentials.factor_values[graph.table_offsets[:-1][graph.arities == 0]]
@@ -157,7 +155,7 @@ def sweep_form(graph: FactorGraph, model: GeneralModel) -> GeneralModel | Binary
     return model
 
 
-def feasible_labels(model: GeneralModel, preference: FloatArray) -> NDArray[np.int32] | None:
+def feasible_labels(model: GeneralModel, preference: FloatArray) -> LabelArray | None:
     """Labels of positive weight, or ``None`` if the search ran out of its budget.
 
     Among equally possible labels the search tries those of larger ``preference`` first.

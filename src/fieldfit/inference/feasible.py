@@ -1,4 +1,4 @@
-"""Search for one configuration that no hard zero forbids.
+"""Feasible-configuration search: labels of positive weight, by arc consistency.
 
 Depth-first search over labels with generalised arc consistency: after each decision every
 factor that holds a ``-inf`` removes the labels without a supporting table entry, until nothing
@@ -11,12 +11,12 @@ Reference: Mackworth, "On reading sketch maps", IJCAI 1977 (arc consistency for 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
+from fieldfit.graph.structure import Structure
 from fieldfit.numeric.compile import kernel
 
 FOUND, IMPOSSIBLE, GAVE_UP = 0, 1, 2
@@ -28,22 +28,22 @@ WINDOW = 64
 class SearchState(NamedTuple):
     """Labels that are left, and what is needed to take removals back."""
 
-    alive: NDArray[np.bool_]  # by unary entry
+    alive: BoolArray  # by unary entry
     n_alive: IntArray  # by variable
     trail: IntArray  # removed unary entries, oldest first
     trail_variables: IntArray
-    waiting: NDArray[np.bool_]  # by factor: in the queue
+    waiting: BoolArray  # by factor: in the queue
     queue: IntArray  # ring of factors to revise
-    supported: NDArray[np.bool_]  # one factor's labels, position after position
+    supported: BoolArray  # one factor's labels, position after position
     digits: IntArray
-    counters: NDArray[np.int64]  # trail length, queue head, queue length, table entries read
+    counters: LongArray  # trail length, queue head, queue length, table entries read
 
 
 TRAIL, HEAD, LENGTH, WORK = 0, 1, 2, 3
 
 
 @kernel
-def find_hard_factors(structure: Any, tables: FloatArray) -> NDArray[np.bool_]:
+def find_hard_factors(structure: Structure, tables: FloatArray) -> BoolArray:
     """Factors of arity two or more with at least one ``-inf``."""
     n_factors = len(structure.scope_offsets) - 1
     hard = np.zeros(n_factors, dtype=np.bool_)
@@ -59,7 +59,7 @@ def find_hard_factors(structure: Any, tables: FloatArray) -> NDArray[np.bool_]:
 
 
 @kernel
-def _start(structure: Any, unary: FloatArray) -> SearchState:
+def _start(structure: Structure, unary: FloatArray) -> SearchState:
     n_variables = len(structure.cardinalities)
     n_factors = len(structure.scope_offsets) - 1
     alive = unary > -np.inf
@@ -98,7 +98,7 @@ def _enqueue(state: SearchState, factor: int) -> None:
 
 @kernel
 def _remove(
-    structure: Any, hard: NDArray[np.bool_], state: SearchState, variable: int, label: int
+    structure: Structure, hard: BoolArray, state: SearchState, variable: int, label: int
 ) -> None:
     """Remove one label and queue the hard factors around its variable."""
     entry = structure.unary_offsets[variable] + label
@@ -116,7 +116,9 @@ def _remove(
 
 
 @kernel
-def _mark_supported(structure: Any, tables: FloatArray, state: SearchState, factor: int) -> None:
+def _mark_supported(
+    structure: Structure, tables: FloatArray, state: SearchState, factor: int
+) -> None:
     """Find the labels of one scope that occur in an allowed entry of living labels."""
     begin, end = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
     base = structure.message_offsets[begin]
@@ -152,7 +154,7 @@ def _mark_supported(structure: Any, tables: FloatArray, state: SearchState, fact
 
 @kernel
 def _propagate(
-    structure: Any, tables: FloatArray, hard: NDArray[np.bool_], state: SearchState
+    structure: Structure, tables: FloatArray, hard: BoolArray, state: SearchState
 ) -> bool:
     """Revise queued factors until none is left; false if a variable lost every label."""
     consistent = True
@@ -182,7 +184,7 @@ def _propagate(
 
 @kernel
 def remove_impossible_labels(
-    structure: Any, unary: FloatArray, tables: FloatArray, hard: NDArray[np.bool_]
+    structure: Structure, unary: FloatArray, tables: FloatArray, hard: BoolArray
 ) -> bool:
     """Set ``unary`` to -inf where arc consistency proves probability zero.
 
@@ -204,7 +206,7 @@ def remove_impossible_labels(
 
 
 @kernel
-def _breadth_first(structure: Any, hard: NDArray[np.bool_]) -> IntArray:
+def _breadth_first(structure: Structure, hard: BoolArray) -> IntArray:
     """Variables of hard factors, neighbours close together."""
     n_variables = len(structure.cardinalities)
     order = np.empty(n_variables, dtype=np.int32)
@@ -244,10 +246,10 @@ def _breadth_first(structure: Any, hard: NDArray[np.bool_]) -> IntArray:
 
 @kernel
 def find_feasible_labels(
-    structure: Any,
+    structure: Structure,
     unary: FloatArray,
     tables: FloatArray,
-    hard: NDArray[np.bool_],
+    hard: BoolArray,
     preference: FloatArray,
     budget: int,
     labels: IntArray,
@@ -308,7 +310,9 @@ def find_feasible_labels(
 
 
 @kernel
-def _preferred(structure: Any, state: SearchState, preference: FloatArray, variable: int) -> int:
+def _preferred(
+    structure: Structure, state: SearchState, preference: FloatArray, variable: int
+) -> int:
     """The living label of largest preference, the first one on a tie."""
     offset = structure.unary_offsets[variable]
     best = -1

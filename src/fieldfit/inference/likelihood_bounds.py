@@ -14,9 +14,8 @@ function", IEEE Trans. Information Theory 51 (2005).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.entropy.counting_numbers import Convex, TreeReweighted
 from fieldfit.errors import TooLargeError, ZeroWeightError
 from fieldfit.graph.batch import Batch
@@ -33,7 +32,7 @@ MAX_EXACT_OPERATIONS = 2e8
 
 
 def log_partition_bounds(
-    batch: Batch, potentials: Potentials, observed: NDArray[np.int32] | None = None
+    batch: Batch, potentials: Potentials, observed: LabelArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Lower and upper bounds on the log-partition of each example; equal where exact is cheap."""
     exact = Exact(max_memory=MAX_EXACT_MEMORY, max_operations=MAX_EXACT_OPERATIONS)
@@ -59,7 +58,7 @@ def log_partition_bounds(
 
 
 def log_likelihood_bounds(
-    batch: Batch, potentials: Potentials, labels: NDArray[np.int32]
+    batch: Batch, potentials: Potentials, labels: LabelArray
 ) -> tuple[FloatArray, FloatArray]:
     """Lower and upper bounds on ``log p(labels)`` of each example; ``-1`` is a missing label.
 
@@ -77,7 +76,7 @@ def log_likelihood_bounds(
 
 
 def _observed_bounds(
-    batch: Batch, potentials: Potentials, labels: NDArray[np.int32]
+    batch: Batch, potentials: Potentials, labels: LabelArray
 ) -> tuple[FloatArray, FloatArray]:
     """Bounds on the log-partition with labels observed, ``-inf`` where they are impossible."""
     try:
@@ -85,10 +84,8 @@ def _observed_bounds(
     except ZeroWeightError:
         if batch.n_examples == 1:
             return np.array([-np.inf]), np.array([-np.inf])
-    # some example is to blame; this is rare, so each one is asked by itself
-    graph, found = batch.graph, []
-    unary = graph.unary_offsets[batch.variable_offsets]
-    table = graph.table_offsets[batch.factor_offsets]
+    # some example is impossible; this is rare, so each one is bounded by itself
+    unary, table, found = batch.unary_offsets, batch.table_offsets, []
     for m, alone in enumerate(batch.graphs):
         own = Potentials.from_flat(
             alone,

@@ -179,7 +179,7 @@ class GraphBlock:
     def forget(self) -> None:
         self._last = None
         if self._points is not None:
-            self._points.forget()
+            self._points.reset_warm_start()
 
 
 def graph_blocks(model: LinearModel, objective: MLEStruct) -> DualModel:

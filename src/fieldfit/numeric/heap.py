@@ -1,4 +1,4 @@
-"""A set of edges and a heap with positions, on plain arrays."""
+"""Hash set of edges and indexed binary heap, on plain arrays, for kernels."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _VECTOR = ir.VectorType(_DOUBLE, LANES)
 _INDEX = ir.IntType(64)
 
 
-def _pieces(n_labels: int) -> list[tuple[int, ir.Type]]:
-    """Start and type of each piece of a row: vectors, then single doubles."""
+def _chunks(n_labels: int) -> list[tuple[int, ir.Type]]:
+    """Start and type of each chunk of a row: vectors, then single doubles."""
     whole = n_labels // LANES * LANES
     vectors = [(start, _VECTOR) for start in range(0, whole, LANES)]
     return vectors + [(start, _DOUBLE) for start in range(whole, n_labels)]
@@ -69,15 +69,15 @@ def _as_index(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return context.cast(builder, value, kind, types.int64)
 
 
-def _signature(labels: Any, table: Any, offset: Any, vector: Any, start: Any, result: Any,
+def _signature(k: Any, table: Any, offset: Any, vector: Any, start: Any, result: Any,
                target: Any) -> Any:  # fmt: skip
-    return types.void(labels, table, offset, vector, start, result, target)
+    return types.void(k, table, offset, vector, start, result, target)
 
 
 @intrinsic
 def table_transposed_times(
     typing_context: Any,
-    labels: Any,
+    k: Any,
     table: Any,
     offset: Any,
     vector: Any,
@@ -86,7 +86,7 @@ def table_transposed_times(
     target: Any,
 ) -> Any:
     """``result[target + j] = sum_i table[offset + i K + j] vector[start + i]``."""
-    n_labels = labels.count
+    n_labels = k.count
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
@@ -94,11 +94,11 @@ def table_transposed_times(
         values = _data(context, builder, kinds[3], arguments[3])
         answer = _data(context, builder, kinds[5], arguments[5])
         offset, start, target = (
-            _as_index(context, builder, kinds[k], arguments[k]) for k in (2, 4, 6)
+            _as_index(context, builder, kinds[n], arguments[n]) for n in (2, 4, 6)
         )
-        pieces = _pieces(n_labels)
+        chunks = _chunks(n_labels)
         totals = []
-        for _, kind in pieces:
+        for _, kind in chunks:
             total = cgutils.alloca_once(builder, kind)
             builder.store(ir.Constant(kind, None), total)
             totals.append(total)
@@ -106,22 +106,22 @@ def table_transposed_times(
             scale = _load(builder, values, builder.add(start, loop.index), _DOUBLE)
             scales = {_DOUBLE: scale, _VECTOR: _splat(builder, scale)}
             row = builder.add(offset, builder.mul(loop.index, _INDEX(n_labels)))
-            for (first, kind), total in zip(pieces, totals, strict=True):
+            for (first, kind), total in zip(chunks, totals, strict=True):
                 entry = _load(builder, rows, builder.add(row, _INDEX(first)), kind)
                 before = builder.load(total, typ=kind)
                 builder.store(_multiply_add(builder, scales[kind], entry, before, kind), total)
-        for (first, kind), total in zip(pieces, totals, strict=True):
+        for (first, kind), total in zip(chunks, totals, strict=True):
             value = builder.load(total, typ=kind)
             _store(builder, value, answer, builder.add(target, _INDEX(first)), kind)
         return context.get_dummy_value()
 
-    return _signature(labels, table, offset, vector, start, result, target), generate
+    return _signature(k, table, offset, vector, start, result, target), generate
 
 
 @intrinsic
 def table_times(
     typing_context: Any,
-    labels: Any,
+    k: Any,
     table: Any,
     offset: Any,
     vector: Any,
@@ -130,7 +130,7 @@ def table_times(
     target: Any,
 ) -> Any:
     """``result[target + i] = sum_j table[offset + i K + j] vector[start + j]``."""
-    n_labels = labels.count
+    n_labels = k.count
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
@@ -138,26 +138,26 @@ def table_times(
         values = _data(context, builder, kinds[3], arguments[3])
         answer = _data(context, builder, kinds[5], arguments[5])
         offset, start, target = (
-            _as_index(context, builder, kinds[k], arguments[k]) for k in (2, 4, 6)
+            _as_index(context, builder, kinds[n], arguments[n]) for n in (2, 4, 6)
         )
-        pieces = _pieces(n_labels)
+        chunks = _chunks(n_labels)
         factors = [
             _load(builder, values, builder.add(start, _INDEX(first)), kind)
-            for first, kind in pieces
+            for first, kind in chunks
         ]
         with cgutils.for_range(builder, _INDEX(n_labels)) as loop:
             row = builder.add(offset, builder.mul(loop.index, _INDEX(n_labels)))
             # two running sums of vectors, so that one multiplication need not wait for the last
             sums: list[Any] = [None, None]
             single = ir.Constant(_DOUBLE, 0.0)
-            for k, (first, kind) in enumerate(pieces):
+            for n, (first, kind) in enumerate(chunks):
                 entry = _load(builder, rows, builder.add(row, _INDEX(first)), kind)
                 if kind is _DOUBLE:
-                    single = _multiply_add(builder, entry, factors[k], single, kind)
-                elif sums[k % 2] is None:
-                    sums[k % 2] = builder.fmul(entry, factors[k])
+                    single = _multiply_add(builder, entry, factors[n], single, kind)
+                elif sums[n % 2] is None:
+                    sums[n % 2] = builder.fmul(entry, factors[n])
                 else:
-                    sums[k % 2] = _multiply_add(builder, entry, factors[k], sums[k % 2], kind)
+                    sums[n % 2] = _multiply_add(builder, entry, factors[n], sums[n % 2], kind)
             vectors = [total for total in sums if total is not None]
             if vectors:
                 total = vectors[0] if len(vectors) == 1 else builder.fadd(*vectors)
@@ -170,48 +170,48 @@ def table_times(
             _store(builder, single, answer, builder.add(target, loop.index), _DOUBLE)
         return context.get_dummy_value()
 
-    return _signature(labels, table, offset, vector, start, result, target), generate
+    return _signature(k, table, offset, vector, start, result, target), generate
 
 
-def _spread_signature(labels: Any, table: Any, offset: Any, rows: Any, row: Any, columns: Any,
+def _spread_signature(k: Any, table: Any, offset: Any, rows: Any, row: Any, columns: Any,
                       column: Any, result: Any, sums: Any, start: Any) -> Any:  # fmt: skip
-    return types.void(labels, table, offset, rows, row, columns, column, result, sums, start)
+    return types.void(k, table, offset, rows, row, columns, column, result, sums, start)
 
 
 def _spread_terms(
     context: Any, builder: Any, n_labels: int, kinds: Any, arguments: Any, add: Any
 ) -> Any:
-    """The terms of both functions below, piece by piece; ``add`` takes those of one row."""
+    """The terms of both functions below, chunk by chunk; ``add`` takes those of one row."""
     table, rows, columns, result, sums = (
         _data(context, builder, kinds[k], arguments[k]) for k in (1, 3, 5, 7, 8)
     )
     offset, row, column, start = (
         _as_index(context, builder, kinds[k], arguments[k]) for k in (2, 4, 6, 9)
     )
-    pieces = _pieces(n_labels)
+    chunks = _chunks(n_labels)
     factors = [
-        _load(builder, columns, builder.add(column, _INDEX(first)), kind) for first, kind in pieces
+        _load(builder, columns, builder.add(column, _INDEX(first)), kind) for first, kind in chunks
     ]
     with cgutils.for_range(builder, _INDEX(n_labels)) as loop:
         scale = _load(builder, rows, builder.add(row, loop.index), _DOUBLE)
         scales = {_DOUBLE: scale, _VECTOR: _splat(builder, scale)}
         begin = builder.add(offset, builder.mul(loop.index, _INDEX(n_labels)))
         terms = []
-        for (first, kind), factor in zip(pieces, factors, strict=True):
+        for (first, kind), factor in zip(chunks, factors, strict=True):
             place = builder.add(begin, _INDEX(first))
             entry = builder.fmul(_load(builder, table, place, kind), factor)
             term = builder.fmul(entry, scales[kind])
             before = _load(builder, result, place, kind)
             _store(builder, builder.fadd(before, term), result, place, kind)
             terms.append(term)
-        add(loop.index, pieces, terms, sums, start)
-    return pieces, sums, start
+        add(loop.index, chunks, terms, sums, start)
+    return chunks, sums, start
 
 
 @intrinsic
 def spread_rows(
     typing_context: Any,
-    labels: Any,
+    k: Any,
     table: Any,
     offset: Any,
     rows: Any,
@@ -226,13 +226,13 @@ def spread_rows(
 
     Here ``z = offset + i K + j``.  Also ``sums[start + i] = sum_j t_ij``.
     """
-    n_labels = labels.count
+    n_labels = k.count
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def add(index: Any, pieces: Any, terms: Any, sums: Any, start: Any) -> None:
-            vectors = [term for (_, kind), term in zip(pieces, terms, strict=True)
+        def add(index: Any, chunks: Any, terms: Any, sums: Any, start: Any) -> None:
+            vectors = [term for (_, kind), term in zip(chunks, terms, strict=True)
                        if kind is _VECTOR]  # fmt: skip
-            singles = [term for (_, kind), term in zip(pieces, terms, strict=True)
+            singles = [term for (_, kind), term in zip(chunks, terms, strict=True)
                        if kind is _DOUBLE]  # fmt: skip
             if vectors:
                 total = vectors[0]
@@ -252,14 +252,14 @@ def spread_rows(
         return context.get_dummy_value()
 
     return _spread_signature(
-        labels, table, offset, rows, row, columns, column, result, sums, start
+        k, table, offset, rows, row, columns, column, result, sums, start
     ), generate
 
 
 @intrinsic
 def spread_columns(
     typing_context: Any,
-    labels: Any,
+    k: Any,
     table: Any,
     offset: Any,
     rows: Any,
@@ -271,33 +271,33 @@ def spread_columns(
     start: Any,
 ) -> Any:
     """`spread_rows` with the other sums, ``sums[start + j] = sum_i t_ij``."""
-    n_labels = labels.count
+    n_labels = k.count
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         totals = []
-        for _, kind in _pieces(n_labels):
+        for _, kind in _chunks(n_labels):
             total = cgutils.alloca_once(builder, kind)
             builder.store(ir.Constant(kind, None), total)
             totals.append(total)
 
-        def add(index: Any, pieces: Any, terms: Any, sums: Any, start: Any) -> None:
-            for (_, kind), term, total in zip(pieces, terms, totals, strict=True):
+        def add(index: Any, chunks: Any, terms: Any, sums: Any, start: Any) -> None:
+            for (_, kind), term, total in zip(chunks, terms, totals, strict=True):
                 builder.store(builder.fadd(builder.load(total, typ=kind), term), total)
 
-        pieces, sums, start = _spread_terms(
+        chunks, sums, start = _spread_terms(
             context, builder, n_labels, signature.args, arguments, add
         )
-        for (first, kind), total in zip(pieces, totals, strict=True):
+        for (first, kind), total in zip(chunks, totals, strict=True):
             value = builder.load(total, typ=kind)
             _store(builder, value, sums, builder.add(start, _INDEX(first)), kind)
         return context.get_dummy_value()
 
     return _spread_signature(
-        labels, table, offset, rows, row, columns, column, result, sums, start
+        k, table, offset, rows, row, columns, column, result, sums, start
     ), generate
 
 
-# -- Sums of table rows in explicit vectors of four doubles --------------------------------
+# -- sums of table rows in explicit vectors of four doubles -------------------------------
 # ``target[t + k] += source[s + k]`` in a loop is not vectorised where the compiler cannot tell that
 # target and source are different memory: it then adds one double at a time.  Here all loads come
 # before the stores, whatever the arrays; with it the pseudo-likelihood of 21 labels takes 0.37 of

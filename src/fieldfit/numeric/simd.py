@@ -54,14 +54,14 @@ def float_of(typing_context: Any, value: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def stack_scratch(typing_context: Any, labels: Any, repeats: Any) -> Any:
-    """``len(labels) * repeats`` doubles on the stack, as a pointer for ``numba.carray``.
+def stack_scratch(typing_context: Any, k: Any, repeats: Any) -> Any:
+    """``len(k) * repeats`` doubles on the stack, as a pointer for ``numba.carray``.
 
-    ``labels`` is a tuple, so its length is known at compile time; ``repeats`` is a literal.
+    ``k`` is a tuple, so its length is known at compile time; ``repeats`` is a literal.
     Stack memory cannot alias the caller's arrays, which is what lets LLVM keep it in registers.
     """
-    n_values = labels.count * repeats.literal_value
-    signature = types.CPointer(types.float64)(labels, repeats)
+    n_values = k.count * repeats.literal_value
+    signature = types.CPointer(types.float64)(k, repeats)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         double = context.get_data_type(types.float64)

@@ -39,7 +39,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.free_energy.k_step_descent import relax_bethe, relax_products
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
-from fieldfit.inference.kikuchi.kikuchi_descent import relax_kikuchi
+from fieldfit.inference.kikuchi.kikuchi_descent import descend_kikuchi
 from fieldfit.inference.kikuchi.region_graph import Regions
 from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
@@ -139,13 +139,13 @@ class ContrastiveFreeEnergy(Objective):
         unary = np.exp(smoothed_labels(batch.graph, labels, self.smoothing))
         converged = np.ones(batch.n_examples, dtype=np.bool_)
         if known.all():
-            relaxed = relax_kikuchi(batch, potentials, unary, n_rounds, regions=self.regions)
+            relaxed = descend_kikuchi(batch, potentials, unary, n_rounds, regions=self.regions)
         else:
-            settled = relax_kikuchi(
+            settled = descend_kikuchi(
                 batch, potentials, unary, MANY_ROUNDS, free=~known, regions=self.regions
             )
             converged = settled.converged_examples & ~settled.moving_examples
-            relaxed = relax_kikuchi(
+            relaxed = descend_kikuchi(
                 batch, potentials, settled, n_rounds,
                 regions=self.regions, smoothing=self.smoothing,
             )  # fmt: skip

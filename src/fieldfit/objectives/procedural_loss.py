@@ -90,7 +90,7 @@ class ProceduralLoss(Objective):
         """The map from potentials to beliefs."""
         if isinstance(self.entropy, str):
             self._require_mean_field()
-            return UnrolledMeanField(self.n_sweeps, self.damping)
+            return UnrolledMeanField(self.n_sweeps, damping=self.damping)
         return UnrolledSumProduct(
             n_sweeps=self.n_sweeps,
             entropy=self.entropy,
@@ -134,7 +134,7 @@ class ProceduralLoss(Objective):
         run = self.sweeps().record(batch, potentials)
         beliefs = run.beliefs(tables=loss.reads_factors)
         values, derivative = loss.value_and_derivative(batch, beliefs, labels)
-        gradients = run.pull_back(derivative, beliefs).potentials
+        gradients = run.vjp(derivative, beliefs).potentials
         # the sweeps that were asked for have been made: there is nothing that could fail to settle
         converged = np.ones(batch.n_examples, dtype=np.bool_)
         if len(gradients) == 1:

@@ -23,9 +23,9 @@ import numpy as np
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.entropy.counting_numbers import Convex, Entropy
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_problem import ConvexProblem, start_messages
 from fieldfit.inference.convex.convex_solver import ConvexSolver, Solution
-from fieldfit.inference.messages.message_run import Progress
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
 
 __all__ = ["ConvexDual"]

@@ -44,10 +44,10 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_dual import COLD, COOLING
 from fieldfit.inference.convex.convex_problem import ConvexProblem
 from fieldfit.inference.convex.convex_solver import ConvexSolver, Solution
-from fieldfit.inference.messages.message_run import Progress
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
 
 __all__ = [

@@ -16,8 +16,8 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
-from fieldfit.inference.messages.message_run import Progress
 
 __all__ = ["ConvexSolver", "Solution"]
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._parallel import require_jobs
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.counting_numbers import Bethe
 from fieldfit.errors import InvalidInputError
@@ -34,6 +35,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Progress
 from fieldfit.inference.conditioning import condition
 from fieldfit.inference.free_energy.bethe_descent import (
     BetheSearch,
@@ -44,7 +46,6 @@ from fieldfit.inference.free_energy.bethe_descent import (
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.k_step_descent import Relaxation, relax_bethe
 from fieldfit.inference.messages.message_arrays import State
-from fieldfit.inference.messages.message_run import Progress
 
 __all__ = ["BeliefOptimization", "Relaxation", "relax_bethe"]
 
@@ -84,6 +85,7 @@ class BeliefOptimization:
             raise InvalidInputError(f"tol must be positive, got {self.tol}")
         if self.max_iter < 1:
             raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+        require_jobs(self.n_jobs)
 
     def run(
         self,

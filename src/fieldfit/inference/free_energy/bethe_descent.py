@@ -17,12 +17,12 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Progress
 from fieldfit.inference.free_energy.anderson import ROUNDING, descend
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.bethe_newton import newton_descend, newton_memory
 from fieldfit.inference.free_energy.double_loop import DoubleLoop
 from fieldfit.inference.messages.message_arrays import State
-from fieldfit.inference.messages.message_run import Progress
 from fieldfit.inference.messages.sum_product import SumProduct
 
 __all__ = ["BetheSearch"]

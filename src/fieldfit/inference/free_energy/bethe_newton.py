@@ -15,12 +15,12 @@ import numpy as np
 from fieldfit._typing import BoolArray, ByteArray, FloatArray, IntArray, LongArray
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.structure import next_row
+from fieldfit.inference.base import Progress
 from fieldfit.inference.free_energy.anderson import ROUNDING, SUFFICIENT, Points, examine
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.binary_pair_fitting import GENERAL, PAIR
 from fieldfit.inference.free_energy.natural_gradient import Relaxed, step_examples
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
-from fieldfit.inference.messages.message_run import Progress
 from fieldfit.numeric.compile import kernel
 
 __all__ = [

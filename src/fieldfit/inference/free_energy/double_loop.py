@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._parallel import require_jobs
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.counting_numbers import Bethe, Convex
 from fieldfit.errors import InvalidInputError
@@ -33,7 +34,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.messages.message_run import Progress
+from fieldfit.inference.base import Progress
 from fieldfit.inference.messages.sum_product import SumProduct
 
 __all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
@@ -80,6 +81,7 @@ class DoubleLoop:
         for name in ("max_rounds", "max_iter"):
             if getattr(self, name) < 1:
                 raise InvalidInputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_jobs(self.n_jobs)
 
     def run(
         self,

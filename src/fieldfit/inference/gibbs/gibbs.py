@@ -1,4 +1,4 @@
-"""Gibbs sampling with a systematic scan, colour by colour.
+"""Gibbs sampling (Markov chain Monte Carlo) with a systematic scan, colour by colour.
 
 Each sweep draws every variable from ``p(y_i | others) ∝ exp(th_i(y_i) + sum_{a on i} th_a)``.
 Unary beliefs average these conditional distributions over sweeps and chains (Rao-Blackwell),
@@ -13,19 +13,22 @@ conditionals is never worse than counting, for two-block chains).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._parallel import n_threads, require_jobs
+from fieldfit._typing import IntArray, LabelArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels
+from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, GraphInference, Progress
 from fieldfit.inference.conditioning import GeneralModel, condition, feasible_labels, sweep_form
 from fieldfit.inference.gibbs.gibbs_chains import (
     MAX_SPLIT_R_HAT,
@@ -39,17 +42,14 @@ from fieldfit.inference.mean_field.mean_field import product_bound
 
 __all__ = ["Gibbs", "gibbs_sweeps"]
 
-Progress = Callable[[int, float], None]
-Evidence = dict[int, int] | ArrayLike | None
-
 #: Rule of thumb for ``converged``: standard errors of frequencies are then at most 0.05.
 MIN_EFFECTIVE_SAMPLE_SIZE = 100.0
 
 NO_START = "a search within its budget found no configuration of positive weight"
 
 
-@dataclass(frozen=True)
-class Gibbs:
+@dataclass(frozen=True, kw_only=True)
+class Gibbs(GraphInference):
     """Markov chain Monte Carlo by single-variable updates.
 
     Parameters
@@ -60,11 +60,12 @@ class Gibbs:
         Sweeps of each chain before recording.
     random_state
         Seed: an integer, a NumPy generator or ``None``.  Results depend on it alone, not on
-        ``n_jobs``.
+        ``n_jobs``.  With an integer, every example of a batch is sampled as it would be alone,
+        hence with the same random numbers as the others.
     n_chains
         Chains from independent random starting points.
     n_jobs
-        Threads; 1 if ``None``.  They share out the chains, or the colours of one large graph
+        Threads; 1 if ``None``.  They split the chains, or the colours of one large graph
         when there are fewer chains than threads.
 
     Notes
@@ -85,27 +86,25 @@ class Gibbs:
     (True, 'lower')
     """
 
-    n_sweeps: int = 1000
+    n_sweeps: int = field(default=1000, kw_only=False)
     burn_in: int = 100
     random_state: int | np.random.Generator | None = None
     n_chains: int = 4
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("n_sweeps", 1), ("burn_in", 0), ("n_chains", 1)):
-            if getattr(self, name) < least:
-                raise InvalidInputError(
-                    f"{name} must be at least {least}, got {getattr(self, name)}"
-                )
-        _check_jobs(self.n_jobs)
+        require_integer("n_sweeps", self.n_sweeps, at_least=1)
+        require_integer("burn_in", self.burn_in, at_least=0)
+        require_integer("n_chains", self.n_chains, at_least=1)
+        require_jobs(self.n_jobs)
 
-    def run(
+    def run_graph(
         self,
         graph: FactorGraph,
         potentials: Potentials,
-        observed: Evidence = None,
-        init: InferenceResult | ArrayLike | None = None,
-        progress: Progress | None = None,
+        observed: LabelArray,
+        init: InferenceResult | ArrayLike | None,
+        progress: Progress | None,
     ) -> InferenceResult:
         """Sampled beliefs; ``progress`` is told (sweeps, inf): errors are known at the end.
 
@@ -118,12 +117,12 @@ class Gibbs:
         if labels is None:
             return _no_start(graph, potentials, model)
         chains = Chains(labels, _keys(generator, self.n_chains))
-        n_jobs = self.n_jobs or 1
-        record = new_record(graph, self.n_chains, n_jobs)
+        threads = n_threads(self.n_jobs)
+        record = new_record(graph, self.n_chains, threads)
         history = CountHistory(record.label_counts, self.n_sweeps)
-        with ChainRunner(graph, sweep_form(graph, model), colors, chains, n_jobs) as runner:
+        with ChainRunner(graph, sweep_form(graph, model), colors, chains, threads) as runner:
             for done in range(0, self.burn_in, history.batch_length):
-                runner.advance(done)  # in pieces, so that the user may interrupt
+                runner.advance(done)  # in parts, so that the user may interrupt
                 if progress is not None:
                     progress(done, np.inf)
             runner.advance(self.burn_in)
@@ -148,10 +147,8 @@ class Gibbs:
         The chains take turns: rows ``c``, ``c + n_chains``, ... come from chain ``c``, which has
         made ``burn_in`` sweeps before its first row (``n_sweeps`` is not used).
         """
-        if n_samples < 0:
-            raise InvalidInputError(f"n_samples must be at least 0, got {n_samples}")
-        if n_sweeps_between < 1:
-            raise InvalidInputError(f"n_sweeps_between must be at least 1, got {n_sweeps_between}")
+        require_integer("n_samples", n_samples, at_least=0)
+        require_integer("n_sweeps_between", n_sweeps_between, at_least=1)
         model, colors = condition(graph, potentials, observed)
         generator = np.random.default_rng(self.random_state)
         labels = _starting_labels(graph, model, self.n_chains, init, generator)
@@ -160,7 +157,7 @@ class Gibbs:
         chains = Chains(labels, _keys(generator, self.n_chains))
         samples = np.empty((n_samples, graph.n_variables), dtype=np.int32)
         form = sweep_form(graph, model)
-        with ChainRunner(graph, form, colors, chains, self.n_jobs or 1) as runner:
+        with ChainRunner(graph, form, colors, chains, n_threads(self.n_jobs)) as runner:
             done = self.burn_in
             for first in range(0, n_samples, self.n_chains):
                 runner.advance(done)
@@ -179,13 +176,13 @@ class Gibbs:
     ) -> InferenceResult:
         n_draws = self.n_chains * self.n_sweeps
         # the conditionals add up to one only up to rounding
-        unary = record.conditional_sums.sum(axis=0)
-        unary /= np.repeat(_by_variable(graph, unary, np.add), graph.cardinalities)
+        unary, offsets = record.conditional_sums.sum(axis=0), graph.unary_offsets
+        unary /= expand(reduce_rows(np.add, unary, offsets), offsets)
         factors = record.factor_counts.sum(axis=0, dtype=np.int64) / n_draws
         values, _ = product_bound(Batch.of([graph]), potentials, unary)
         scores = [potentials.score(labels) for labels in chains.labels]
-        sizes = _by_variable(graph, mixing.effective_sample_sizes, np.minimum)
-        ratios = _by_variable(graph, mixing.split_r_hats, np.maximum)
+        sizes = reduce_rows(np.minimum, mixing.effective_sample_sizes, offsets)
+        ratios = reduce_rows(np.maximum, mixing.split_r_hats, offsets)
         smallest = float(sizes.min(initial=n_draws))
         largest = float(ratios.max(initial=1.0))
         residual = float(mixing.standard_errors().max(initial=0.0))
@@ -232,9 +229,8 @@ def gibbs_sweeps(
     ``labels`` has shape (n_variables,) or (n_chains, n_variables), complete and of positive
     weight; variables in ``observed`` are set to their evidence first and stay there.
     """
-    _check_jobs(n_jobs)
-    if n_sweeps < 0:
-        raise InvalidInputError(f"n_sweeps must be at least 0, got {n_sweeps}")
+    threads = n_threads(n_jobs)
+    require_integer("n_sweeps", n_sweeps, at_least=0)
     model, colors = condition(graph, potentials, observed)
     start = _label_rows("labels", graph, labels, least=0)
     evidence = observed_labels(graph, observed)
@@ -245,17 +241,12 @@ def gibbs_sweeps(
                 f"labels must have positive weight, got weight zero in row {row}"
             )
     chains = Chains(start, _keys(np.random.default_rng(random_state), len(start)))
-    with ChainRunner(graph, sweep_form(graph, model), colors, chains, n_jobs or 1) as runner:
+    with ChainRunner(graph, sweep_form(graph, model), colors, chains, threads) as runner:
         runner.advance(n_sweeps)
     return start.reshape(np.shape(labels))
 
 
-# -- helpers ------------------------------------------------------------------------------
-
-
-def _check_jobs(n_jobs: int | None) -> None:
-    if n_jobs is not None and n_jobs < 1:
-        raise InvalidInputError(f"n_jobs must be at least 1 or None, got {n_jobs}")
+# -- starting points ----------------------------------------------------------------------
 
 
 def _keys(generator: np.random.Generator, n_chains: int) -> NDArray[np.uint64]:
@@ -317,8 +308,8 @@ def _starting_labels(
 
 def _no_start(graph: FactorGraph, potentials: Potentials, model: GeneralModel) -> InferenceResult:
     """The result when no chain could start: beliefs say only which labels may be possible."""
-    unary = (model.unary > -np.inf).astype(np.float64)
-    unary /= np.repeat(_by_variable(graph, unary, np.add), graph.cardinalities)
+    unary, offsets = (model.unary > -np.inf).astype(np.float64), graph.unary_offsets
+    unary /= expand(reduce_rows(np.add, unary, offsets), offsets)
     _, factors = product_bound(Batch.of([graph]), potentials, unary)
     return InferenceResult(
         beliefs=Beliefs(graph, unary, factors),
@@ -332,11 +323,3 @@ def _no_start(graph: FactorGraph, potentials: Potentials, model: GeneralModel) -
         log_partitions=np.array([-np.inf]),
         converged_examples=np.array([False]),
     )
-
-
-def _by_variable(graph: FactorGraph, values: FloatArray, operation: np.ufunc) -> FloatArray:
-    """Reduce each variable's entries (every variable has at least one)."""
-    if graph.n_variables == 0:
-        return np.zeros(0)
-    reduced: FloatArray = operation.reduceat(values, graph.unary_offsets[:-1])
-    return reduced

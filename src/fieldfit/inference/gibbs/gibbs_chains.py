@@ -1,10 +1,23 @@
-"""Running several Gibbs chains on one graph with threads; the labels do not depend on them."""
+"""Several Gibbs chains on one graph in threads, and how well they mix: ESS and split R-hat.
+
+The labels of the chains do not depend on the number of threads.  Both figures are taken on the
+label indicators ``[y_i = k]``, from counts alone, so no chain is stored.
+
+* Effective sample size by batch means: with batches of length ``b`` (about the square root of the
+  run), ``sigma^2 = b Var(batch means)`` estimates the asymptotic variance, and
+  ``N p (1 - p) / sigma^2`` independent draws would be as good as the ``N`` of the chains.
+* Split R-hat: each chain is cut in two; the spread between halves is compared with the spread
+  inside them.  Where it shows that chains stay apart for longer than a batch, the halves themselves
+  serve as batches, because the short ones would miss that.
+
+References: Flegal and Jones, "Batch means and spectral variance estimators in Markov chain Monte
+Carlo", Annals of Statistics 38, 2010; Gelman et al., "Bayesian Data Analysis", 3rd edition, 11.4.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -13,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import worker_threads
 from fieldfit._typing import FloatArray
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel
@@ -43,7 +57,7 @@ class ChainRunner:
     """Advances chains in place; a context manager, because it owns threads.
 
     With at least as many chains as threads each thread runs its own chains.  Otherwise the
-    threads share out the variables of each colour, which are independent given the rest.
+    threads split the variables of each colour, which are independent given the rest.
 
     Parameters
     ----------
@@ -76,9 +90,11 @@ class ChainRunner:
         self._run_chains: Any = run_binary_chains if binary else run_general_chains
         self._update = update_binary if binary else update_general
         self._nothing = new_record(FactorGraph([]), 0, n_jobs)
-        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+        self._workers = worker_threads(n_jobs)
+        self._map: Callable[..., list[Any]]
 
     def __enter__(self) -> ChainRunner:
+        self._map = self._workers.__enter__()
         return self
 
     def __exit__(
@@ -87,8 +103,7 @@ class ChainRunner:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._workers.__exit__(kind, error, traceback)
 
     def advance(self, until: int, record: Record | None = None) -> None:
         """Run every chain up to sweep ``until``, adding to ``record`` if there is one."""
@@ -162,15 +177,12 @@ class ChainRunner:
             )
 
     def _together(self, tasks: list[Callable[[], Any]]) -> None:
-        """Run tasks at the same time and wait for all; the first one in this thread."""
-        if self._pool is None:
-            for task in tasks:
-                task()
-            return
-        waiting = [self._pool.submit(task) for task in tasks[1:]]
-        tasks[0]()
-        for future in waiting:
-            future.result()
+        """Run tasks at the same time and wait for all."""
+        self._map(_call, tasks)
+
+
+def _call(task: Callable[[], Any]) -> Any:
+    return task()
 
 
 def _bound(kernel: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
@@ -183,20 +195,7 @@ def _blocks(begin: int, end: int, n_blocks: int) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in pairwise(edges)]
 
 
-# -- How well several chains have mixed: effective sample sizes and split R-hat ------------
-# Both are taken on the label indicators ``[y_i = k]``, from counts alone, so no chain is stored.
-#
-# * Effective sample size by batch means: with batches of length ``b`` (about the square root of
-#   the run), ``sigma^2 = b Var(batch means)`` estimates the asymptotic variance, and
-#   ``N p (1 - p) / sigma^2`` independent draws would be as good as the ``N`` of the chains.
-# * Split R-hat: each chain is cut in two; the spread between halves is compared with the
-#   spread inside them.  Where it shows that chains stay apart for longer than a batch, the halves
-#   themselves serve as batches, because the short ones would miss that.
-#
-# References: Flegal and Jones, "Batch means and spectral variance estimators in Markov chain Monte
-# Carlo", Annals of Statistics 38, 2010; Gelman et al., "Bayesian Data Analysis", 3rd edition,
-# 11.4.
-
+# -- effective sample size and split R-hat ------------------------------------------------
 
 #: Above this, chains are taken to be apart: Gelman's 1.1 made stricter.
 MAX_SPLIT_R_HAT = 1.05

@@ -1,4 +1,4 @@
-"""Gibbs sampling: variables drawn one after the other from their conditional distributions.
+"""Kernels of Gibbs sweeps: variables drawn in turn from their conditional distributions.
 
 A sweep visits the variables colour by colour; variables of one colour share no factor, so they
 are independent given the others and any split of a colour among threads gives the same chain.
@@ -8,12 +8,13 @@ The draw of a variable is named by (key of the chain, number of the sweep, varia
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, IntArray
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.random_numbers import random_uniform
@@ -160,7 +161,7 @@ def update_binary(
 
 @kernel
 def count_factors(
-    structure: Any, begin: int, end: int, chains: Chains, chain: int, factor_counts: IntArray
+    structure: Structure, begin: int, end: int, chains: Chains, chain: int, factor_counts: IntArray
 ) -> None:
     """Add one to the entry that a chain's labels select in each table of ``begin:end``."""
     labels = chains.labels[chain]
@@ -174,7 +175,7 @@ def count_factors(
 
 @kernel
 def run_general_chains(
-    structure: Any,
+    structure: Structure,
     model: GeneralModel,
     chains: Chains,
     first_sweep: int,
@@ -194,7 +195,7 @@ def run_general_chains(
 
 @kernel
 def run_binary_chains(
-    structure: Any,
+    structure: Structure,
     model: BinaryPairwise,
     chains: Chains,
     first_sweep: int,

@@ -1,7 +1,7 @@
-r"""Cluster tables as streams of rows: built, read and summed without ever being stored.
+r"""Cluster tables of a junction tree as streams of rows: built and summed, never stored.
 
 The cluster of a clique is the sum of the log tables that belong to it: unary potentials, factors,
-messages of its children and, on the way down, its own message.  Its variables are split into
+messages of its children and, in the downward pass, its own message.  Its variables are split into
 those *eliminated* here and the *separator* that it shares with its parent.
 
 A cluster is visited in *rows* of some 256 consecutive configurations, *lanes*, built in a buffer
@@ -9,7 +9,7 @@ that stays in the cache.  Its axes run from slow to fast as
 
     separator (outer) | eliminated (outer) | eliminated (lanes) | separator (lanes)
 
-so that all rows of one *group* reduce lane by lane to one piece of the message.  Every table has
+so that all rows of one *group* reduce lane by lane to one part of the message.  Every table has
 an offset that moves with the rows and an index for each lane; tables may therefore have any order
 of axes, and evidence is an offset.  Most tables of a large cluster are small, and cost far less
 than a pass over it: those without an axis in the lanes add one number to a row, those without an
@@ -18,11 +18,12 @@ outer axis are summed once, and small ones with both are copied out lane by lane
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray, LongArray
+from fieldfit.graph.structure import Structure
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH
 
@@ -43,7 +44,7 @@ UNARY, FACTOR, MESSAGE = 0, 1, 2
 SPREAD, REPEATED, CONTIGUOUS, SCATTERED, COPIED = 0, 1, 2, 3, 4
 
 
-class CliqueTree(NamedTuple):
+class JunctionTree(NamedTuple):
     """Cliques so that a clique comes before its parent, and what belongs to each.
 
     ``variables`` lists the eliminated variables of each clique and then its separator, both in
@@ -70,7 +71,7 @@ class LogTables(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Buffers for the largest clique; see `elimination_order.Plan`."""
+    """Buffers for the largest clique; see `elimination_order.EliminationPlan`."""
 
     axes: IntArray  # axis of each variable in the present cluster
     sizes: LongArray  # labels of each axis
@@ -113,7 +114,14 @@ class Layout(NamedTuple):
 
 
 @kernel
-def describe(c: int, tree: Any, structure: Any, labels: IntArray, with_own: bool, work: Any) -> int:
+def describe(
+    c: int,
+    tree: JunctionTree,
+    structure: Structure,
+    labels: IntArray,
+    with_own: bool,
+    work: Workspace,
+) -> int:
     """Kinds, offsets and strides of the tables of clique ``c``; their number."""
     begin, end = tree.offsets[c], tree.offsets[c + 1]
     n_axes = end - begin
@@ -204,7 +212,7 @@ def _extend(indices: LongArray, filled: int, size: int, stride: int) -> int:
 
 @kernel
 def lay_out(
-    n_tables: int, n_axes: int, n_used: int, n_eliminated: int, tables: Any, work: Any
+    n_tables: int, n_axes: int, n_used: int, n_eliminated: int, tables: LogTables, work: Workspace
 ) -> Layout:
     """Cut the first ``n_used`` axes of the cluster into rows and lanes; prepare every table.
 
@@ -288,7 +296,7 @@ def _lane_kind(indices: LongArray, n_copies: int, n_rows: int) -> int:
 
 @kernel
 def _copy_out(
-    source: FloatArray, t: int, n_outer: int, strides: LongArray, n_lanes: int, work: Any
+    source: FloatArray, t: int, n_outer: int, strides: LongArray, n_lanes: int, work: Workspace
 ) -> None:
     """Copy a table lane by lane, and let its strides on the outer axes go through the copy."""
     combinations = work.copy_indices[t * MAX_COPIES : (t + 1) * MAX_COPIES]
@@ -308,7 +316,7 @@ def _copy_out(
 
 
 @kernel
-def _source(kind: int, tables: Any) -> FloatArray:
+def _source(kind: int, tables: LogTables) -> FloatArray:
     if kind == UNARY:
         return tables.unary
     if kind == FACTOR:
@@ -317,7 +325,7 @@ def _source(kind: int, tables: Any) -> FloatArray:
 
 
 @kernel
-def buffer_lengths(tree: CliqueTree, cardinalities: IntArray) -> tuple[int, int, int, int]:
+def buffer_lengths(tree: JunctionTree, cardinalities: IntArray) -> tuple[int, int, int, int]:
     """Largest numbers of axes, of lanes, of tables, and of tables times axes or lanes."""
     most_axes, most_lanes, most_tables, most_places = 1, 1, 1, 1
     sizes = np.ones(64, dtype=np.int64)
@@ -347,7 +355,7 @@ def buffer_lengths(tree: CliqueTree, cardinalities: IntArray) -> tuple[int, int,
 
 
 @kernel
-def build_rows(n_rows: int, layout: Layout, tables: Any, work: Any) -> None:
+def build_rows(n_rows: int, layout: Layout, tables: LogTables, work: Workspace) -> None:
     """The next rows of the cluster, in ``work.block``: the sum of all its tables."""
     n_lanes = layout.n_lanes
     for row in range(n_rows):  # which outer axis advances after each row
@@ -381,7 +389,7 @@ def build_rows(n_rows: int, layout: Layout, tables: Any, work: Any) -> None:
 
 
 @kernel
-def _add_table(t: int, n_rows: int, layout: Layout, tables: Any, work: Any) -> None:
+def _add_table(t: int, n_rows: int, layout: Layout, tables: LogTables, work: Workspace) -> None:
     n_lanes = layout.n_lanes
     steps = work.steps[t * (layout.n_outer + 1) :]
     indices = work.lane_indices[t * n_lanes : (t + 1) * n_lanes]
@@ -394,15 +402,15 @@ def _add_table(t: int, n_rows: int, layout: Layout, tables: Any, work: Any) -> N
             for lane in range(n_lanes):
                 lanes[lane] += source[np.uint64(offset + indices[lane])]
         else:
-            piece = source[offset : offset + n_lanes]
+            part = source[offset : offset + n_lanes]
             for lane in range(n_lanes):
-                lanes[lane] += piece[lane]
+                lanes[lane] += part[lane]
         offset += steps[work.carries[row]]
     work.offsets[t] = offset
 
 
 @kernel
-def start_sums(n_targets: int, layout: Layout, work: Any) -> None:
+def start_sums(n_targets: int, layout: Layout, work: Workspace) -> None:
     """Before the first `add_rows` of a cluster; ``work.targets`` holds the places of its tables."""
     for lane in range(layout.n_lanes):
         work.totals[lane] = 0.0
@@ -413,7 +421,7 @@ def start_sums(n_targets: int, layout: Layout, work: Any) -> None:
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def add_row_totals(n_rows: int, layout: Layout, work: Any) -> float:
+def add_row_totals(n_rows: int, layout: Layout, work: Workspace) -> float:
     """Sums of the block over its lanes and over its rows, which serve many tables; its sum."""
     n_lanes = layout.n_lanes
     totals = work.totals[:n_lanes]
@@ -430,7 +438,7 @@ def add_row_totals(n_rows: int, layout: Layout, work: Any) -> float:
 
 
 @kernel
-def add_rows(target: FloatArray, t: int, n_rows: int, layout: Layout, work: Any) -> None:
+def add_rows(target: FloatArray, t: int, n_rows: int, layout: Layout, work: Workspace) -> None:
     """Add the block to the places of table ``t`` in ``target``."""
     n_lanes = layout.n_lanes
     lane_kind = work.lane_kinds[t]
@@ -459,15 +467,15 @@ def add_rows(target: FloatArray, t: int, n_rows: int, layout: Layout, work: Any)
             for lane in range(n_lanes):
                 sums[np.uint64(offset + indices[lane])] += lanes[lane]
         else:
-            piece = sums[offset : offset + n_lanes]
+            part = sums[offset : offset + n_lanes]
             for lane in range(n_lanes):
-                piece[lane] += lanes[lane]
+                part[lane] += lanes[lane]
         offset += steps[work.carries[row]]
     work.targets[t] = offset
 
 
 @kernel
-def finish_sums(target: FloatArray, t: int, origin: int, layout: Layout, work: Any) -> None:
+def finish_sums(target: FloatArray, t: int, origin: int, layout: Layout, work: Workspace) -> None:
     """Add what was summed aside for table ``t`` to its places, from entry ``origin``."""
     n_lanes = layout.n_lanes
     indices = work.lane_indices[t * n_lanes : (t + 1) * n_lanes]

@@ -1,10 +1,10 @@
-"""Plans for exact inference: an elimination order, its clique tree, and what they cost.
+"""Elimination orders and their junction trees (clique trees): search, memory and time.
 
 Memory is known before anything large is allocated.  With ``|S_c|`` the number of configurations of
 the separator between clique ``c`` and its parent, a run keeps ``sum_c |S_c|`` message entries, and
-on the way down the marginals of the separators around one clique.  Cluster tables are never stored
-(see `fieldfit.inference.junction_tree.clique_tables`), so their size ``sum_c |C_c|`` is a matter of
-time alone.
+in the downward pass the marginals of the separators around one clique.  Cluster tables are never
+stored (see `fieldfit.inference.junction_tree.clique_tables`), so their size ``sum_c |C_c|`` is a
+matter of time alone.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import IntArray
+from fieldfit._typing import FloatArray, IntArray, LongArray
 from fieldfit.errors import TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.ragged import offsets_of
 from fieldfit.inference.junction_tree.clique_tables import (
     BLOCK_ENTRIES,
     COPY_ENTRIES,
     MAX_BLOCK_ROWS,
     MAX_COPIES,
-    CliqueTree,
+    JunctionTree,
     Workspace,
     buffer_lengths,
 )
@@ -36,21 +36,21 @@ from fieldfit.inference.junction_tree.greedy_elimination import (
 )
 from fieldfit.numeric.compile import kernel
 
-__all__ = ["Budget", "Plan", "Search", "find_plan", "fixed_labels"]
+__all__ = ["Budget", "EliminationPlan", "EliminationSearch", "find_plan", "fixed_labels"]
 
-# -- From the buckets of an elimination order to the maximal cliques and their tree --------
+# -- from the buckets of an elimination order to the maximal cliques and their tree -------
 
 
 class Cliques(NamedTuple):
-    """The first fields of a `CliqueTree`, and what its cost is counted from."""
+    """The first fields of a `JunctionTree`, and what its cost is counted from."""
 
-    offsets: NDArray[np.int64]
+    offsets: LongArray
     variables: IntArray
     n_eliminated: IntArray
     parents: IntArray
     homes: IntArray  # the clique in which each variable is eliminated, -1 for observed ones
-    clusters: NDArray[np.float64]  # table entries
-    separators: NDArray[np.int64]  # table entries
+    clusters: FloatArray  # table entries
+    separators: LongArray  # table entries
 
 
 @kernel
@@ -121,8 +121,7 @@ def merge_buckets(cardinalities: IntArray, elimination: Elimination) -> Cliques:
     )
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- search for an affordable order -------------------------------------------------------
 
 #: Noise of successive restarts.  None, a little and much each win on some of the UAI 2014 models:
 #: grids like 0.3 to 1, the linkage model 1 to 2, where the best of 100 is 20 times below the first.
@@ -148,11 +147,11 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A clique tree and its cost."""
+class EliminationPlan:
+    """A junction tree and its cost."""
 
     graph: FactorGraph
-    tree: CliqueTree
+    tree: JunctionTree
     n_operations: float  # entries of all cluster tables
     n_marginals: int  # entries of the separators around one clique, the largest sum
     width: int  # variables of the largest cluster, less one
@@ -195,16 +194,16 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Search:
+class EliminationSearch:
     """What a search found: an affordable plan, or the figures of the best order without one."""
 
-    plan: Plan | None
+    plan: EliminationPlan | None
     memory: float
     is_lower_bound: bool
     width: int
     n_operations: float
 
-    def plan_within(self, budget: Budget, method: str) -> Plan:
+    def plan_within(self, budget: Budget, method: str) -> EliminationPlan:
         """The plan, or the error that says what it would take."""
         if self.plan is not None:
             return self.plan
@@ -217,18 +216,20 @@ class Search:
         )
 
 
-def fixed_labels(graph: FactorGraph, labels: NDArray[np.int32]) -> NDArray[np.int32]:
+def fixed_labels(graph: FactorGraph, labels: IntArray) -> IntArray:
     """Evidence, with the variables added that have one label only."""
     return np.where(graph.cardinalities == 1, np.int32(0), labels)
 
 
 #: Searches remembered for each graph: learning alternates between a free and an observed run.
 SEARCHES_KEPT = 4
-_SEARCHES: WeakKeyDictionary[FactorGraph, dict[tuple[bytes, Budget], Search]] = WeakKeyDictionary()
+_SEARCHES: WeakKeyDictionary[FactorGraph, dict[tuple[bytes, Budget], EliminationSearch]] = (
+    WeakKeyDictionary()
+)
 
 
-def find_plan(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Search:
-    """The cheapest clique tree over the variables with label -1 that restarts could find.
+def find_plan(graph: FactorGraph, labels: IntArray, budget: Budget) -> EliminationSearch:
+    """The cheapest junction tree over the variables with label -1 that restarts could find.
 
     Of the plans that fit the memory the one with the fewest operations is kept, and if none fits
     the one with the least memory.  The last searches of every graph are remembered: they
@@ -244,10 +245,10 @@ def find_plan(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> 
     return known[key]
 
 
-def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Search:
+def _search(graph: FactorGraph, labels: IntArray, budget: Budget) -> EliminationSearch:
     adjacency = free_neighbors(graph.structure, labels)
     most = min(np.log2(max(budget.max_operations, 1.0)), MAX_LOG2_ENTRIES)
-    best: Plan | None = None
+    best: EliminationPlan | None = None
     failure: Elimination | None = None
     steps = 0
     for restart in range(max(budget.n_restarts, 1)):
@@ -277,15 +278,15 @@ def _search(graph: FactorGraph, labels: NDArray[np.int32], budget: Budget) -> Se
             break
     if best is not None:
         affordable = best.memory <= budget.max_memory and best.n_operations <= budget.max_operations
-        return Search(
+        return EliminationSearch(
             best if affordable else None, best.memory, False, best.width, best.n_operations
         )
     assert failure is not None  # every run either completes or fails
     entries = 2.0 ** min(failure.log2_largest, 1000.0)  # still a lower bound, and finite
-    return Search(None, 8.0 * entries, True, failure.n_largest - 1, entries)
+    return EliminationSearch(None, 8.0 * entries, True, failure.n_largest - 1, entries)
 
 
-def _is_better(plan: Plan, best: Plan, max_memory: float) -> bool:
+def _is_better(plan: EliminationPlan, best: EliminationPlan, max_memory: float) -> bool:
     if (plan.memory <= max_memory) != (best.memory <= max_memory):
         return plan.memory <= max_memory
     if best.memory <= max_memory:
@@ -293,14 +294,14 @@ def _is_better(plan: Plan, best: Plan, max_memory: float) -> bool:
     return plan.memory < best.memory
 
 
-def _measured(graph: FactorGraph, elimination: Elimination) -> Plan:
-    """Clique tree of an order, with its factors, children and costs."""
+def _measured(graph: FactorGraph, elimination: Elimination) -> EliminationPlan:
+    """Junction tree of an order, with its factors, children and costs."""
     cliques = merge_buckets(graph.cardinalities, elimination)
     n_cliques = len(cliques.n_eliminated)
     factor_homes = _factor_homes(graph, cliques.homes, n_cliques)
     factors, factor_offsets = _grouped(factor_homes, n_cliques)
     children, child_offsets = _grouped(cliques.parents, n_cliques)
-    tree = CliqueTree(
+    tree = JunctionTree(
         offsets=cliques.offsets,
         variables=cliques.variables,
         n_eliminated=cliques.n_eliminated,
@@ -309,15 +310,15 @@ def _measured(graph: FactorGraph, elimination: Elimination) -> Plan:
         factors=factors,
         child_offsets=child_offsets,
         children=children,
-        message_offsets=_starts(cliques.separators),
+        message_offsets=offsets_of(cliques.separators),
     )
-    around = _starts(cliques.separators[children])[child_offsets]
+    around = offsets_of(cliques.separators[children])[child_offsets]
     n_marginals = int(np.diff(around).max(initial=0))
     n_beliefs = int(graph.unary_offsets[-1]) * 2 + int(graph.table_offsets[-1])
     lengths = buffer_lengths(tree, graph.cardinalities)
     n_doubles = int(tree.message_offsets[-1]) + n_marginals + n_beliefs + n_cliques
     indices = sum(array.nbytes for array in tree) + _workspace_bytes(graph, lengths)
-    return Plan(
+    return EliminationPlan(
         graph=graph,
         tree=tree,
         n_operations=float(cliques.clusters.sum()),
@@ -329,16 +330,14 @@ def _measured(graph: FactorGraph, elimination: Elimination) -> Plan:
 
 
 def _workspace_bytes(graph: FactorGraph, lengths: tuple[int, int, int, int]) -> int:
-    """Bytes of `Plan.workspace`, which has these shapes."""
+    """Bytes of `EliminationPlan.workspace`, which has these shapes."""
     n_axes, n_lanes, n_tables, n_places = lengths
     longs = 3 * n_axes + (4 + MAX_COPIES) * n_tables + 3 * n_places
     doubles = max(BLOCK_ENTRIES, n_lanes) + 4 * n_lanes + 2 * COPY_ENTRIES + MAX_BLOCK_ROWS
     return 8 * (longs + doubles) + 4 * (graph.n_variables + 3 * n_tables + MAX_BLOCK_ROWS)
 
 
-def _factor_homes(
-    graph: FactorGraph, homes: NDArray[np.int32], n_cliques: int
-) -> NDArray[np.int32]:
+def _factor_homes(graph: FactorGraph, homes: IntArray, n_cliques: int) -> IntArray:
     """Clique of every factor, -1 for those that bring no table (arity below 2, or all observed).
 
     The variables of a factor are neighbours of the first one eliminated, and the others are
@@ -351,21 +350,15 @@ def _factor_homes(
         slots = np.flatnonzero(graph.arities[graph.slot_factors] >= 2)
         slot_homes = homes[graph.slot_variables[slots]]
         slot_homes[slot_homes < 0] = n_cliques
-        first = np.minimum.reduceat(slot_homes, np.cumsum(arities) - arities)
+        first = np.minimum.reduceat(slot_homes, offsets_of(arities)[:-1])
         result[linking] = np.where(first < n_cliques, first, -1)
     return result
 
 
-def _grouped(
-    groups: NDArray[np.int32], n_groups: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _grouped(groups: IntArray, n_groups: int) -> tuple[IntArray, LongArray]:
     """Indices of ``groups`` sorted by group, without those of group -1, and the offsets."""
     members = np.flatnonzero(groups >= 0).astype(np.int32)
     owners = groups[members]
-    return members[np.argsort(owners, kind="stable")], _starts(
+    return members[np.argsort(owners, kind="stable")], offsets_of(
         np.bincount(owners, minlength=n_groups)
     )
-
-
-def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])

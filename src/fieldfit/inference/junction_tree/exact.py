@@ -1,4 +1,4 @@
-"""Exact marginals and log-partition by a clique tree (junction tree).
+"""Exact marginals, log-partition and samples by a junction tree (clique tree).
 
 Variables are eliminated in a greedy order; the maximal cliques that this makes form a tree, and one
 pass of messages up and one down this tree give all marginals.  The formulas stand with the kernels
@@ -12,13 +12,13 @@ structures and their application to expert systems", J. Royal Statistical Societ
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit._typing import FloatArray, IntArray, LabelArray, LongArray
+from fieldfit._validation import require_integer, require_number
+from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import (
@@ -28,16 +28,23 @@ from fieldfit.graph.potentials import (
     observed_labels,
     require_graph,
 )
+from fieldfit.graph.ragged import ranges
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, Inference, Progress
 from fieldfit.inference.junction_tree.clique_tables import LogTables
-from fieldfit.inference.junction_tree.elimination_order import Budget, Plan, find_plan, fixed_labels
+from fieldfit.inference.junction_tree.elimination_order import (
+    Budget,
+    EliminationPlan,
+    find_plan,
+    fixed_labels,
+)
 from fieldfit.inference.junction_tree.junction_tree_passes import pass_downward, pass_upward
 
 __all__ = ["Exact", "fixed_factor_entries", "log_tables", "sample_exactly", "total_shift"]
 
 
-@dataclass(frozen=True)
-class Exact:
+@dataclass(frozen=True, kw_only=True)
+class Exact(Inference):
     """Exact inference on graphs of moderate treewidth.
 
     Parameters
@@ -61,14 +68,17 @@ class Exact:
     (16.0, 'exact')
     """
 
-    max_memory: float = 4e9
+    max_memory: float = field(default=4e9, kw_only=False)
     max_operations: float = 2e10
     n_restarts: int = 200
     random_state: int = 0
 
-    def memory(
-        self, graph: FactorGraph, observed: dict[int, int] | ArrayLike | None = None
-    ) -> float:
+    def __post_init__(self) -> None:
+        require_number("max_memory", self.max_memory, above=0, finite=False)
+        require_number("max_operations", self.max_operations, above=0, finite=False)
+        require_integer("n_restarts", self.n_restarts, at_least=0)
+
+    def memory(self, graph: FactorGraph, observed: Evidence = None) -> float:
         """Bytes that `run` would allocate: messages, marginals, beliefs and buffers.
 
         Where the search gave up on every order, it is the size of the largest table met.
@@ -76,25 +86,17 @@ class Exact:
         labels = fixed_labels(graph, observed_labels(graph, observed))
         return find_plan(graph, labels, self._budget()).memory
 
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-    ) -> InferenceResult:
-        """Marginals of every variable and factor, and the log-partition."""
-        return self.run_batch(Batch.of([graph]), potentials, observed)
-
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
+        progress: Progress | None = None,
     ) -> InferenceResult:
         """Marginals, and one log-partition for each example of a batch.
 
-        ``init`` is accepted because other methods start from it; an exact run needs no start.
+        ``init`` is ignored: an exact run needs no start.  ``progress`` is told once, at the end.
         """
         graph = batch.graph
         labels = fixed_labels(graph, observed_labels(graph, observed))
@@ -125,6 +127,8 @@ class Exact:
         unary_values[graph.unary_offsets[fixed] + labels[fixed]] = 1.0
         factor_values[fixed_factor_entries(graph, labels)] = 1.0
         _copy_single_factors(graph, unary_values, factor_values)
+        if progress is not None:
+            progress(1, 0.0)
         return InferenceResult(
             beliefs=Beliefs(graph, unary_values, factor_values),
             log_partition=log_partition,
@@ -149,7 +153,7 @@ class Exact:
 
 
 def log_tables(
-    potentials: Potentials, labels: NDArray[np.int32], plan: Plan
+    potentials: Potentials, labels: LabelArray, plan: EliminationPlan
 ) -> tuple[float, LogTables]:
     """The constant that the fixed labels contribute, and the tables of all other terms."""
     graph = plan.graph
@@ -165,7 +169,7 @@ def log_tables(
     return constant, LogTables(unary, factors, np.empty(plan.tree.message_offsets[-1]))
 
 
-def fixed_factor_entries(graph: FactorGraph, labels: NDArray[np.int32]) -> NDArray[np.int64]:
+def fixed_factor_entries(graph: FactorGraph, labels: LabelArray) -> LongArray:
     """Table entries that fixed labels select, of factors without a free variable.
 
     Factors of arity one are left out: they are part of the unary potentials.
@@ -190,7 +194,11 @@ def total_shift(constant: float, shifts: FloatArray, possible: bool) -> float:
 
 
 def _example_shifts(
-    batch: Batch, potentials: Potentials, labels: NDArray[np.int32], plan: Plan, shifts: FloatArray
+    batch: Batch,
+    potentials: Potentials,
+    labels: LabelArray,
+    plan: EliminationPlan,
+    shifts: FloatArray,
 ) -> FloatArray:
     """The log-partition of each example: a clique and a fixed label belong to one of them."""
     graph, tree = batch.graph, plan.tree
@@ -214,12 +222,12 @@ def _copy_single_factors(
     single = np.flatnonzero(graph.arities == 1)
     variables = graph.slot_variables[graph.scope_offsets[single]]
     sizes = graph.cardinalities[variables]
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    source = np.repeat(graph.unary_offsets[variables], sizes) + within
-    factor_values[np.repeat(graph.table_offsets[single], sizes) + within] = unary_values[source]
+    source = ranges(graph.unary_offsets[variables], sizes)
+    factor_values[ranges(graph.table_offsets[single], sizes)] = unary_values[source]
 
 
-# -- Independent exact samples from a clique tree ------------------------------------------
+# -- independent exact samples ------------------------------------------------------------
+#
 # The upward pass over the tree (`fieldfit.inference.junction_tree.junction_tree_passes`) leaves at
 # every clique the messages ``m_d`` of its children.  From the roots down, the eliminated variables
 # ``E`` of a clique are then drawn given the labels of its separator ``S``, which are known by that
@@ -232,8 +240,8 @@ def _copy_single_factors(
 # (1992).
 
 
-#: Samples are compared with distribution functions in pieces of this many numbers (16 MB).
-ENTRIES_PER_PIECE = 2_000_000
+#: Samples are compared with distribution functions in chunks of this many numbers (16 MB).
+ENTRIES_PER_CHUNK = 2_000_000
 
 
 def sample_exactly(
@@ -242,7 +250,7 @@ def sample_exactly(
     n_samples: int,
     *,
     random_state: int | np.random.Generator | None = None,
-    observed: dict[int, int] | ArrayLike | None = None,
+    observed: Evidence = None,
     limits: Exact | None = None,
 ) -> IntArray:
     """Independent labellings, shape ``(n_samples, n_variables)``, from the distribution itself.
@@ -258,8 +266,7 @@ def sample_exactly(
     >>> labels.shape, bool((labels[:, :1] == labels).all())
     ((4, 3), True)
     """
-    if n_samples < 0:
-        raise InvalidInputError(f"n_samples must be at least 0, got {n_samples}")
+    require_integer("n_samples", n_samples, at_least=0)
     generator = np.random.default_rng(random_state)
     limits = Exact() if limits is None else limits
     fixed = fixed_labels(graph, observed_labels(graph, observed))
@@ -284,7 +291,11 @@ def sample_exactly(
 
 
 def _draw(
-    cluster: FloatArray, plan: Plan, clique: int, labels: IntArray, generator: np.random.Generator
+    cluster: FloatArray,
+    plan: EliminationPlan,
+    clique: int,
+    labels: IntArray,
+    generator: np.random.Generator,
 ) -> None:
     """Labels of the variables that one clique eliminates, given those of its separator."""
     tree = plan.tree
@@ -301,9 +312,9 @@ def _draw(
         rows = rows * size + separator[:, axis]
     uniform = generator.random(len(labels))
     outcomes = np.empty(len(labels), dtype=np.int64)
-    piece = max(1, ENTRIES_PER_PIECE // n_outcomes)
-    for begin in range(0, len(labels), piece):
-        part = slice(begin, begin + piece)
+    chunk = max(1, ENTRIES_PER_CHUNK // n_outcomes)
+    for begin in range(0, len(labels), chunk):
+        part = slice(begin, begin + chunk)
         distribution = cumulative[rows[part]]
         # uniform < 1, so an outcome of probability zero is never the first above the threshold
         threshold = uniform[part] * distribution[:, -1]
@@ -313,7 +324,7 @@ def _draw(
         labels[:, variable] = drawn
 
 
-def _cluster(plan: Plan, clique: int, tables: LogTables, fixed: IntArray) -> FloatArray:
+def _cluster(plan: EliminationPlan, clique: int, tables: LogTables, fixed: IntArray) -> FloatArray:
     """Sum of the clique's log tables, one axis for each of its variables."""
     graph, tree = plan.graph, plan.tree
     variables = tree.variables[tree.offsets[clique] : tree.offsets[clique + 1]]

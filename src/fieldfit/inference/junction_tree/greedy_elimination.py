@@ -1,4 +1,4 @@
-"""Elimination orders: adjacency of the free variables and one randomised greedy order.
+"""Randomised greedy elimination orders: weighted min-fill.
 
 Eliminating a variable joins its neighbours pairwise and removes it; the variable with the
 neighbours that it had at that moment is its *bucket*.  Finding the best order is NP-hard.
@@ -11,12 +11,13 @@ edge, so that neither a large sparse graph nor a hub with many leaves costs quad
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._typing import IntArray
+from fieldfit._typing import BoolArray, IntArray, LongArray
+from fieldfit.graph.structure import Structure
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.heap import edge_key, enlarged, find_place, is_joined, sift_down, sift_up
 from fieldfit.numeric.random_numbers import random_bits
@@ -42,7 +43,7 @@ class Elimination(NamedTuple):
 
 
 @kernel
-def free_neighbors(structure: Any, labels: IntArray) -> tuple[NDArray[np.int64], IntArray]:
+def free_neighbors(structure: Structure, labels: IntArray) -> tuple[NDArray[np.int64], IntArray]:
     """Neighbours of every free variable (label -1) through factors, as offsets and a flat list."""
     n_variables = len(labels)
     offsets = np.zeros(n_variables + 1, dtype=np.int64)
@@ -82,7 +83,7 @@ def _noisy_key(fill: float, noise: float, draw: np.uint64) -> float:
 
 
 @kernel
-def _live(pool: IntArray, starts: Any, lengths: IntArray, gone: Any, i: int) -> int:
+def _live(pool: IntArray, starts: LongArray, lengths: IntArray, gone: BoolArray, i: int) -> int:
     """Drop the eliminated variables from the list of ``i``; the new length."""
     begin = starts[i]
     kept = 0

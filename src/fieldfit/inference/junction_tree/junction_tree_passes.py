@@ -1,4 +1,4 @@
-r"""The two passes over a clique tree, and the traceback of a best labelling.
+r"""Message passing on a junction tree (clique tree): both passes, and the traceback of a MAP.
 
 Upward (``L`` is the logarithm of a sum of exponentials, or the maximum):
 
@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.junction_tree.clique_tables import (
     BLOCK_ENTRIES,
     COPIED,
     FACTOR,
     UNARY,
-    CliqueTree,
+    JunctionTree,
     Layout,
     LogTables,
     Workspace,
@@ -49,7 +50,7 @@ from fieldfit.numeric.simd import fast_exp, fast_log
 
 @kernel
 def _reduce_rows(
-    first: int, n_rows: int, is_start: bool, maximise: bool, n_lanes: int, work: Any
+    first: int, n_rows: int, is_start: bool, maximise: bool, n_lanes: int, work: Workspace
 ) -> None:
     """Take rows of one group into the running maxima and sums of exponentials below them."""
     maxima, sums, old = work.maxima[:n_lanes], work.sums[:n_lanes], work.totals[:n_lanes]
@@ -80,29 +81,29 @@ def _reduce_rows(
 
 
 @kernel
-def _finish_group(message: FloatArray, maximise: bool, layout: Layout, work: Any) -> None:
-    """Reduce the eliminated axes in the lanes, and write one piece of the message."""
-    n_pieces = layout.n_separator_lanes
-    for lane in range(n_pieces, layout.n_lanes):
-        i = lane % n_pieces
+def _finish_group(message: FloatArray, maximise: bool, layout: Layout, work: Workspace) -> None:
+    """Reduce the eliminated axes in the lanes, and write one part of the message."""
+    n_parts = layout.n_separator_lanes
+    for lane in range(n_parts, layout.n_lanes):
+        i = lane % n_parts
         top = max(work.maxima[i], work.maxima[lane])
         if top > -np.inf and not maximise:
             kept = work.sums[i] * fast_exp(work.maxima[i] - top)
             work.sums[i] = kept + work.sums[lane] * fast_exp(work.maxima[lane] - top)
         work.maxima[i] = top
     if maximise:
-        for lane in range(n_pieces):
+        for lane in range(n_parts):
             message[lane] = work.maxima[lane]
         return
-    for lane in range(n_pieces):
+    for lane in range(n_parts):
         # the largest term is exp(0), so a sum is at least 1 unless every term is a hard zero
         message[lane] = work.maxima[lane] + fast_log(max(work.sums[lane], 1.0))
 
 
 @kernel
 def pass_upward(
-    tree: CliqueTree,
-    structure: Any,
+    tree: JunctionTree,
+    structure: Structure,
     labels: IntArray,
     tables: LogTables,
     maximise: bool,
@@ -128,8 +129,8 @@ def pass_upward(
                 _reduce_rows(inside, n_group, position == 0, maximise, layout.n_lanes, work)
                 inside += n_group
                 if position + n_group == layout.rows_per_group:
-                    piece = message[written : written + layout.n_separator_lanes]
-                    _finish_group(piece, maximise, layout, work)
+                    part = message[written : written + layout.n_separator_lanes]
+                    _finish_group(part, maximise, layout, work)
                     written += layout.n_separator_lanes
             row += n_rows
         shift = -np.inf
@@ -148,8 +149,8 @@ def pass_upward(
 
 @kernel
 def pass_downward(
-    tree: CliqueTree,
-    structure: Any,
+    tree: JunctionTree,
+    structure: Structure,
     labels: IntArray,
     tables: LogTables,
     beliefs: tuple[FloatArray, FloatArray],
@@ -231,8 +232,8 @@ def _divide(marginal: FloatArray, total: float, message: FloatArray) -> None:
 
 @kernel
 def trace_back(
-    tree: CliqueTree,
-    structure: Any,
+    tree: JunctionTree,
+    structure: Structure,
     evidence: IntArray,
     tables: LogTables,
     labels: IntArray,

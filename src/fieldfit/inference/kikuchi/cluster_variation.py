@@ -1,4 +1,10 @@
-"""Building region graphs: outer regions, their intersections, counting numbers, maps."""
+"""The cluster variation method: outer regions, their intersections, counting numbers.
+
+    c_r = 1 - sum of c over the regions that contain r
+
+Outer regions are plaquettes (chordless 4-cycles), factors, or given; see
+`fieldfit.inference.kikuchi.region_graph` for the arrays and the references.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from fieldfit._typing import LongArray
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
 from fieldfit.graph.structure import count_cycles
-from fieldfit.inference.kikuchi.region_graph import MapPool, RegionGraph, offsets_of
+from fieldfit.inference.kikuchi.region_graph import MapPool, RegionGraph, region_offsets
 from fieldfit.inference.kikuchi.region_sets import SetFamily, distinct_rows, find_four_cycles
 
 __all__ = ["bethe", "cluster_variation", "given", "plaquettes"]
@@ -27,19 +33,19 @@ def plaquettes(graph: FactorGraph) -> SetFamily:
     """Cycles of four pairwise factors without a chord, and all scopes."""
     ends = graph.slot_variables[_slots_of(graph, graph.arities == 2)].reshape(-1, 2)
     pairs = distinct_rows(np.concatenate([ends, ends[:, ::-1]]).astype(np.int64))
-    offsets = offsets_of(np.bincount(pairs[:, 0], minlength=graph.n_variables))
+    offsets = region_offsets(np.bincount(pairs[:, 0], minlength=graph.n_variables))
     neighbours = pairs[:, 1].astype(np.int32)
-    room = len(ends) + 1
+    capacity = len(ends) + 1
     while True:
-        cycles = np.empty((room, 4), dtype=np.int32)
+        cycles = np.empty((capacity, 4), dtype=np.int32)
         count = find_four_cycles(offsets, neighbours, cycles)
-        if count <= room:
+        if count <= capacity:
             break
-        if room >= MAX_PLAQUETTES:
+        if capacity >= MAX_PLAQUETTES:
             raise TooLargeError(
                 f"the graph has more than {MAX_PLAQUETTES} plaquettes; give regions as lists"
             )
-        room = min(4 * room, MAX_PLAQUETTES)
+        capacity = min(4 * capacity, MAX_PLAQUETTES)
     found = SetFamily(np.sort(cycles[:count].astype(np.int64), axis=1), graph.n_variables)
     return found.union(_scopes(graph))
 
@@ -197,14 +203,14 @@ def _assemble(
         factor_scopes=(graph.scope_offsets, graph.slot_variables),
         n_outer=len(outer),
         counts=np.concatenate([np.ones(len(outer)), counts]),
-        scope_offsets=offsets_of(regions.sizes),
+        scope_offsets=region_offsets(regions.sizes),
         scope_variables=regions.members.astype(np.int32),
-        table_offsets=offsets_of(table_sizes),
-        link_offsets=offsets_of(np.bincount(link_inner, minlength=len(inner))),
+        table_offsets=region_offsets(table_sizes),
+        link_offsets=region_offsets(np.bincount(link_inner, minlength=len(inner))),
         link_outer=link_outer.astype(np.int32),
         link_maps=link_maps,
         link_runs=pool.runs(link_maps),
-        message_offsets=offsets_of(table_sizes[len(outer) + link_inner]),
+        message_offsets=region_offsets(table_sizes[len(outer) + link_inner]),
         unary_hosts=unary_hosts.astype(np.int32),
         unary_maps=pool.maps(unary_hosts, everyone.rows),
         factor_hosts=factor_hosts.astype(np.int32),
@@ -254,7 +260,7 @@ def _is_junction_tree(outer: SetFamily) -> bool:
 
     Reference: Graham, "On the universal relation", University of Toronto (1979).
     """
-    offsets, members = offsets_of(outer.sizes), outer.members.astype(np.int32)
+    offsets, members = region_offsets(outer.sizes), outer.members.astype(np.int32)
     if count_cycles(outer.n_variables, offsets, members) == 0:
         return True
     if bool(np.all(outer.sizes <= 2)):

@@ -12,7 +12,7 @@ magnitude, at the cost of tables as large as regions.
 the old beliefs, ``|c_r| sum_y b_r(y) log old_r(y)``, which leaves a concave problem.  Its maximum,
 found by exact steps on the dual (`fieldfit.inference.kikuchi.region_sweeps`), is at least as good
 as the old beliefs were.  ``"messages"`` moves the tangent with every update: far fewer sweeps, but
-no promise. Both have the same fixed points.  The double loop starts where some sweeps of plain
+no guarantee.  Both have the same fixed points.  The double loop starts where some sweeps of plain
 messages end.
 
 References: Yedidia, Freeman and Weiss, "Constructing free-energy approximations and generalized
@@ -23,26 +23,24 @@ Albers and Kappen, "Approximate inference and constrained optimization", UAI 200
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from fieldfit.errors import InvalidInputError
+from fieldfit._parallel import require_jobs
+from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, conditioned_unary
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, Inference, Progress, ending
 from fieldfit.inference.kikuchi.kikuchi_run import RegionRun, plain_messages, run_rounds
 from fieldfit.inference.kikuchi.region_graph import RegionGraph, Regions
-from fieldfit.inference.messages.message_run import Progress
 
 __all__ = ["GeneralizedSumProduct"]
 
 
-@dataclass(frozen=True)
-class GeneralizedSumProduct:
+@dataclass(frozen=True, kw_only=True)
+class GeneralizedSumProduct(Inference):
     """Beliefs under Kikuchi's free energy of a region graph.
 
     Parameters
@@ -52,7 +50,7 @@ class GeneralizedSumProduct:
         single variables), lists of variables, one for each outer region, or a `RegionGraph`.  In a
         batch the lists name the variables of each example.
     method
-        ``"double-loop"`` (converges) or ``"messages"`` (faster, may run in circles).
+        ``"double-loop"`` (converges) or ``"messages"`` (faster, may oscillate).
     tol
         Converged when no belief of a region moves by more than this in a round or sweep, and
         regions agree to this.
@@ -63,8 +61,8 @@ class GeneralizedSumProduct:
     first_sweeps
         Most sweeps of plain messages before the first round.
     damping
-        Share of the old log-belief that plain messages keep, in [0, 1); ``None`` starts with none
-        and adds some when the disagreement stops falling.
+        Fraction of the old log-belief that plain messages keep, in [0, 1); ``None`` starts with
+        none and adds some when the disagreement stops falling.
     n_jobs
         Threads, for the examples of a batch; 1 if ``None``.  The result does not depend on it.
 
@@ -77,7 +75,7 @@ class GeneralizedSumProduct:
     (2.772589, 'exact')
     """
 
-    regions: Regions = "plaquettes"
+    regions: Regions = field(default="plaquettes", kw_only=False)
     method: Literal["double-loop", "messages"] = "double-loop"
     tol: float = 1e-6
     max_iter: int = 1000
@@ -87,40 +85,27 @@ class GeneralizedSumProduct:
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in ("double-loop", "messages"):
-            raise InvalidInputError(
-                f'method must be "double-loop" or "messages", got {self.method!r}'
-            )
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        for name, least in (("max_iter", 1), ("max_rounds", 1), ("first_sweeps", 0)):
-            if getattr(self, name) < least:
-                raise InvalidInputError(
-                    f"{name} must be at least {least}, got {getattr(self, name)}"
-                )
-        if self.damping is not None and not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1) or None, got {self.damping}")
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-    ) -> InferenceResult:
-        """Beliefs and minus Kikuchi's free energy of one graph; ``init`` is an earlier result."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
+        require_one_of("method", self.method, ("double-loop", "messages"))
+        require_number("tol", self.tol, above=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
+        require_integer("max_rounds", self.max_rounds, at_least=1)
+        require_integer("first_sweeps", self.first_sweeps, at_least=0)
+        require_number("damping", self.damping, at_least=0, below=1, or_none=True)
+        require_jobs(self.n_jobs)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs, and one value for each example; each runs until it has converged by itself."""
+        """Beliefs, and minus Kikuchi's free energy of each example.
+
+        Each example runs until it has converged by itself.  ``init`` is an earlier result with the
+        same regions.
+        """
         unary = conditioned_unary(batch.graph, potentials, observed)
         regions = RegionGraph.of_batch(batch, self.regions)
         run = RegionRun(batch, regions, potentials, unary, self.n_jobs)
@@ -144,38 +129,32 @@ class GeneralizedSumProduct:
             plain_messages(run, self.first_sweeps, self.tol, self.damping)
             run.relinearise_at_beliefs(run.everyone)
         rounds = run_rounds(run, self.max_rounds, self.max_iter, self.tol, progress=progress)
-        settled = ~rounds.moving & (run.gaps <= self.tol)
+        converged_examples = ~rounds.moving & (run.gaps <= self.tol)
         n_sweeps = int(run.n_sweeps.max(initial=0))
         work = f"{rounds.n_rounds} round{'s' if rounds.n_rounds != 1 else ''}, {n_sweeps} sweeps"
         more = {"free_energies": -rounds.values}
         return self._result(
-            run, rounds.values[-1], settled, rounds.changes, rounds.n_rounds, work, more
+            run, rounds.values[-1], converged_examples, rounds.changes, rounds.n_rounds, work, more
         )
 
     def _result(
         self,
         run: RegionRun,
-        values: NDArray[np.float64],
-        settled: NDArray[np.bool_],
-        residuals: NDArray[np.float64],
+        values: FloatArray,
+        converged_examples: BoolArray,
+        residuals: FloatArray,
         n_iter: int,
         work: str,
-        more: dict[str, NDArray[np.float64]],
+        more: dict[str, FloatArray],
     ) -> InferenceResult:
-        residual, converged = float(residuals.max(initial=0.0)), bool(settled.all())
-        if converged:
-            status = f"converged: largest change of a belief {residual:.2g} after {work}"
-        else:
-            where = f" in {int((~settled).sum())} of {len(settled)} examples"
-            status = (
-                f"not converged{where * (len(settled) > 1)}: largest change of a belief "
-                f"{residual:.2g} after {work} (tol {self.tol:.2g}); "
-                + (
-                    "damping or the double loop may help"
-                    if self.method == "messages"
-                    else "more rounds or more sweeps in a round may help"
-                )
-            )
+        residual, converged = float(residuals.max(initial=0.0)), bool(converged_examples.all())
+        is_plain = self.method == "messages"
+        status = ending(
+            converged_examples,
+            f"largest change of a belief {residual:.2g} after {work}",
+            self.tol,
+            "damping or the double loop" if is_plain else "more rounds or more sweeps in a round",
+        )
         return InferenceResult(
             beliefs=run.beliefs(),
             log_partition=float(values.sum()),
@@ -186,7 +165,7 @@ class GeneralizedSumProduct:
             status=status,
             method=f"GeneralizedSumProduct({self.method})",
             log_partitions=values,
-            converged_examples=settled,
+            converged_examples=converged_examples,
             diagnostics={"n_sweeps": int(run.n_sweeps.max(initial=0)), **more},
             state=run.state,
         )

@@ -1,18 +1,23 @@
-"""One run on a region graph: the arrays, sweeps in threads, rounds of the double loop."""
+"""One run on a region graph: sweeps in threads, the double loop (CCCP), plain messages.
+
+A round of the double loop replaces negative entropies by their tangents at the last beliefs and
+solves the concave problem that is left, see `fieldfit.inference.kikuchi.region_sweeps`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._parallel import n_threads, ordered_map
+from fieldfit._typing import BoolArray, FloatArray, LongArray
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import expand, reduce_rows
+from fieldfit.inference.base import Progress
 from fieldfit.inference.kikuchi.region_graph import RegionGraph
 from fieldfit.inference.kikuchi.region_sweeps import (
     Bounds,
@@ -23,9 +28,8 @@ from fieldfit.inference.kikuchi.region_sweeps import (
     sweep_examples,
 )
 from fieldfit.inference.kikuchi.region_tables import add_tables, sum_tables
-from fieldfit.inference.messages.message_run import Progress
 
-__all__ = ["RegionRun", "Rounds", "plain_messages", "run_rounds", "thread_count"]
+__all__ = ["DoubleLoopRounds", "RegionRun", "plain_messages", "run_rounds"]
 
 #: Probability of labels that a start excludes but that may come back under other potentials.
 RETURNING = 1e-4
@@ -46,13 +50,13 @@ class RegionRun:
         n_jobs: int | None = None,
     ) -> None:
         self.batch, self.regions = batch, regions
-        self.n_threads = thread_count(n_jobs)
+        self.n_threads = n_threads(n_jobs)
         self.bounds = _bounds(batch, regions)
-        total, line = _split_counts(regions)
+        total, tangent = _split_counts(regions)
         self.model = RegionModel(
             potential=_region_potentials(batch, regions, potentials, unary),
             total=total,
-            line=line,
+            tangent=tangent,
             floor=self._floors(potentials, unary),
         )
         sizes = np.diff(regions.table_offsets)[regions.n_outer :]
@@ -76,7 +80,7 @@ class RegionRun:
         return self.state.log_belief[self.regions.table_offsets[self.regions.n_outer] :]
 
     def start_from(self, earlier: object) -> None:
-        """Multipliers and beliefs of an earlier run; what it excluded is forgotten."""
+        """Multipliers and beliefs of an earlier run; what it excluded may come back."""
         if not (
             isinstance(earlier, RegionState)
             and len(earlier.multiplier) == len(self.state.multiplier)
@@ -94,7 +98,7 @@ class RegionRun:
         self._rebuild(self.everyone)
 
     def start_at(self, log_belief: FloatArray) -> None:
-        """Put the lines at given beliefs of all regions (finite ones), with no multipliers."""
+        """Take the tangents at given beliefs of all regions (finite ones), with no multipliers."""
         self.state.old[:] = log_belief[self.regions.table_offsets[self.regions.n_outer] :]
         self.inner_log_belief[:] = self.state.old
         self._rebuild(self.everyone)
@@ -103,30 +107,30 @@ class RegionRun:
 
     def sweep(
         self,
-        examples: NDArray[np.int64],
+        examples: LongArray,
         tol: FloatArray,
         max_sweeps: int,
         damping: FloatArray | None = None,
     ) -> None:
         """Sweeps of some examples, each until it agrees to its tolerance.
 
-        Without ``damping`` the lines stay where they are; with it, one number for each example,
-        every update moves its line to its own belief (plain messages).
+        Without ``damping`` the tangents stay where they are; with it, one number for each example,
+        every update moves its tangent to its own belief (plain messages).
         """
-        moves_lines = damping is not None
-        shares = np.zeros(self.batch.n_examples) if damping is None else damping
+        moves_tangents = damping is not None
+        dampings = np.zeros(self.batch.n_examples) if damping is None else damping
 
-        def work(part: NDArray[np.int64]) -> int:
+        def work(part: LongArray) -> int:
             return int(
                 sweep_examples(
                     self.regions.arrays, self.model, self.state, self.bounds, part,
-                    moves_lines, shares, tol, max_sweeps, self.gaps, self.n_sweeps,
+                    moves_tangents, dampings, tol, max_sweeps, self.gaps, self.n_sweeps,
                 )
             )  # fmt: skip
 
         self._require_possible(self._in_threads(work, examples))
 
-    def values(self, examples: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    def values(self, examples: LongArray) -> tuple[FloatArray, FloatArray]:
         """Kikuchi's value of each example, and how far inner beliefs are from ``old``."""
         values, changes = np.zeros(self.batch.n_examples), np.zeros(self.batch.n_examples)
         self._require_possible(
@@ -136,27 +140,26 @@ class RegionRun:
         )
         return values + self.constants, changes
 
-    def relinearise_at_beliefs(self, examples: NDArray[np.int64]) -> None:
+    def relinearise_at_beliefs(self, examples: LongArray) -> None:
         """Take the beliefs of some examples as the point where entropies are linearised."""
         chosen = np.zeros(self.batch.n_examples, dtype=np.bool_)
         chosen[examples] = True
         np.copyto(self.state.old, self.inner_log_belief, where=self._by_inner_entry(chosen))
         self._rebuild(examples)
 
-    def reset(self, examples: NDArray[np.int64], earlier: RegionState) -> None:
+    def reset(self, examples: LongArray, earlier: RegionState) -> None:
         """Put some examples back to where they were."""
         chosen = np.zeros(self.batch.n_examples, dtype=np.bool_)
         chosen[examples] = True
         inner = self._by_inner_entry(chosen)
-        outer = np.repeat(chosen, np.diff(self.regions.table_offsets[self.bounds.outer]))
-        links = np.repeat(
-            chosen,
-            np.diff(self.regions.message_offsets[self.regions.link_offsets[self.bounds.inner]]),
+        outer = expand(chosen, self.regions.table_offsets[self.bounds.outer])
+        links = expand(
+            chosen, self.regions.message_offsets[self.regions.link_offsets[self.bounds.inner]]
         )
         for mine, before, where in (
             (self.state.log_belief, earlier.log_belief, np.concatenate([outer, inner])),
             (self.state.multiplier, earlier.multiplier, links),
-            (self.state.log_norm, earlier.log_norm, np.repeat(chosen, np.diff(self.bounds.inner))),
+            (self.state.log_norm, earlier.log_norm, expand(chosen, self.bounds.inner)),
             (self.state.old, earlier.old, inner),
         ):
             np.copyto(mine, before, where=where)
@@ -164,10 +167,10 @@ class RegionRun:
     def copy_of_state(self) -> RegionState:
         return RegionState(*(array.copy() for array in self.state))
 
-    def has_lines(self) -> NDArray[np.bool_]:
+    def has_tangents(self) -> BoolArray:
         """Examples in which some entropy is negative; the others need a single round."""
-        lines = np.concatenate([[0.0], np.cumsum(self.model.line)])
-        return lines[self.bounds.inner[1:]] > lines[self.bounds.inner[:-1]]
+        tangents = np.concatenate([[0.0], np.cumsum(self.model.tangent)])
+        return tangents[self.bounds.inner[1:]] > tangents[self.bounds.inner[:-1]]
 
     # -- what comes out -------------------------------------------------------------------
 
@@ -188,23 +191,18 @@ class RegionRun:
 
     # -- helpers --------------------------------------------------------------------------
 
-    def _rebuild(self, examples: NDArray[np.int64]) -> None:
+    def _rebuild(self, examples: LongArray) -> None:
         rebuild_outer(self.regions.arrays, self.model, self.state, self.bounds, examples)
 
-    def _by_inner_entry(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _by_inner_entry(self, flags: BoolArray) -> BoolArray:
         """A flag of each example for each entry of its inner regions."""
         offsets = self.regions.table_offsets[self.regions.n_outer :]
-        return np.repeat(flags, np.diff(offsets[self.bounds.inner]))
+        return expand(flags, offsets[self.bounds.inner])
 
-    def _in_threads(
-        self, work: Callable[[NDArray[np.int64]], int], examples: NDArray[np.int64]
-    ) -> int:
+    def _in_threads(self, work: Callable[[LongArray], int], examples: LongArray) -> int:
         """Largest answer of any part; examples are independent, so that parts do not matter."""
-        n_parts = min(self.n_threads, len(examples))
-        if n_parts <= 1:
-            return work(examples)
-        with ThreadPoolExecutor(n_parts) as pool:
-            return max(pool.map(work, np.array_split(examples, n_parts)))
+        n_parts = max(1, min(self.n_threads, len(examples)))
+        return max(ordered_map(work, np.array_split(examples, n_parts), n_parts))
 
     def _require_possible(self, region: int) -> None:
         if region >= 0:
@@ -216,41 +214,24 @@ class RegionRun:
     def _floors(self, potentials: Potentials, unary: FloatArray) -> FloatArray:
         """Ten times less than any sum of potentials of an example, one from each table.
 
-        Finite log-beliefs stay above it: one that runs away cannot pass for a hard zero.
+        Finite log-beliefs stay above it: one that diverges cannot pass for a hard zero.
         """
-        batch, graph = self.batch, self.batch.graph
+        batch = self.batch
         n_tables = np.diff(batch.variable_offsets) + np.diff(batch.factor_offsets)
         largest = np.full(batch.n_examples, 100.0)
-        for values, offsets, starts in (
-            (unary, graph.unary_offsets, batch.variable_offsets),
-            (potentials.factor_values, graph.table_offsets, batch.factor_offsets),
+        for values, offsets in (
+            (unary, batch.unary_offsets),
+            (potentials.factor_values, batch.table_offsets),
         ):
-            entries = offsets[starts]
-            filled = np.flatnonzero(np.diff(entries))
-            if len(filled):
-                sizes = np.where(np.isneginf(values), 0.0, np.abs(values))
-                most = np.maximum.reduceat(sizes, entries[filled])
-                largest[filled] = np.maximum(largest[filled], most)
+            sizes = np.where(np.isneginf(values), 0.0, np.abs(values))
+            largest = np.maximum(largest, reduce_rows(np.maximum, sizes, offsets))
         return -10.0 * largest * (1.0 + n_tables)
 
 
-def thread_count(n_jobs: int | None) -> int:
-    """Threads for ``n_jobs`` (-1: all cores)."""
-    if n_jobs is None:
-        return 1
-    if n_jobs == 0 or n_jobs < -1:
-        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
-    if n_jobs == -1:
-        import os
-
-        return os.cpu_count() or 1
-    return n_jobs
-
-
 def _split_counts(regions: RegionGraph) -> tuple[FloatArray, FloatArray]:
-    """``total`` and ``line`` of the inner regions (see the kernels).
+    """``total`` and ``tangent`` of the inner regions (see the kernels).
 
-    Positive entropies are kept and negative ones become lines, so that what is left is concave.
+    Positive entropies are kept and negative ones become tangents, so that what is left is concave.
     """
     counts = regions.counts[regions.n_outer :]
     n_links = regions.n_links.astype(np.float64)
@@ -297,13 +278,12 @@ def _constants(batch: Batch, potentials: Potentials) -> FloatArray:
     return batch.sum_factors(values)
 
 
-# -- The two loops on a region graph: rounds of concave problems, and plain messages -------
+# -- the two loops: rounds of concave problems, and plain messages ------------------------
 
-
-#: A round is solved until regions agree to this share of the last change of beliefs: exact enough
-#: for values to rise, and a third of the sweeps that a fixed tolerance costs.
+#: A round is solved until regions agree to this fraction of the last change of beliefs: exact
+#: enough for values to rise, and a third of the sweeps that a fixed tolerance costs.
 ACCURACY = 0.01
-#: Share of the tolerance that rounds are not solved beyond, ...
+#: Fraction of the tolerance that rounds are not solved beyond, ...
 FINEST = 0.1
 #: ... unless a value has fallen by more than `SLACK` times its size: then they are solved once
 #: more, this much better.
@@ -317,12 +297,12 @@ SWEEPS_PER_CALL = 8
 
 
 @dataclass(frozen=True)
-class Rounds:
+class DoubleLoopRounds:
     """What rounds led to, for each example; ``values`` has a row for each round."""
 
     values: FloatArray
     changes: FloatArray
-    moving: NDArray[np.bool_]
+    moving: BoolArray
     n_rounds: int
 
 
@@ -334,15 +314,15 @@ def run_rounds(
     accuracy: float = ACCURACY,
     start_values: FloatArray | None = None,
     progress: Progress | None = None,
-) -> Rounds:
-    """Solve concave problems, each with its lines at the beliefs of the last one.
+) -> DoubleLoopRounds:
+    """Solve concave problems, each with its tangents at the beliefs of the last one.
 
     A dual value is never below that of the maximum, so that a round that is solved loosely is
     overrated, by the square of what regions disagree; when the next round shows it, the value is
-    put right.  ``start_values`` are those of consistent beliefs where the lines are at first.
+    corrected.  ``start_values`` are those of consistent beliefs where the tangents are at first.
     """
     n_examples = run.batch.n_examples
-    bent = run.has_lines()
+    is_convexified = run.has_tangents()
     values = np.full(n_examples, -np.inf) if start_values is None else start_values.copy()
     changes = np.where(run.n_sweeps > 0, np.minimum(run.gaps, 1.0), 1.0)
     moving = np.ones(n_examples, dtype=np.bool_)
@@ -351,7 +331,7 @@ def run_rounds(
         left = np.flatnonzero(moving)
         if history:
             run.relinearise_at_beliefs(left)
-        closeness = np.maximum(np.where(bent, accuracy * changes, 0.0), FINEST * tol)
+        closeness = np.maximum(np.where(is_convexified, accuracy * changes, 0.0), FINEST * tol)
         run.sweep(left, closeness, max_sweeps)
         found, moved = run.values(left)
         fell = left[found[left] < (values - SLACK * (1.0 + np.abs(values)))[left]]
@@ -359,7 +339,7 @@ def run_rounds(
             run.sweep(fell, MUCH_BETTER * closeness, max_sweeps)
             found[fell], moved[fell] = (result[fell] for result in run.values(fell))
         values[left], changes[left] = found[left], moved[left]
-        changes[~bent] = 0.0  # without a line there is nothing to come back to
+        changes[~is_convexified] = 0.0  # without a tangent a single round is exact
         history.append(values.copy())
         moving &= (changes > tol) | (run.gaps > tol)
         if progress is not None:
@@ -368,7 +348,7 @@ def run_rounds(
     risen = np.minimum.accumulate(rows[::-1], axis=0)[::-1]
     if start_values is not None:
         risen = np.maximum(risen, start_values)  # up to rounding they are
-    return Rounds(risen, changes, moving, len(history))
+    return DoubleLoopRounds(risen, changes, moving, len(history))
 
 
 def plain_messages(
@@ -378,21 +358,21 @@ def plain_messages(
     damping: float | None,
     progress: Progress | None = None,
 ) -> None:
-    """Sweeps in which every update moves its line along; fast, but they may run in circles.
+    """Sweeps in which every update moves its tangent along; fast, but they may oscillate.
 
     Without a given ``damping`` each example gets some when its disagreement stops falling; one
-    whose multipliers run away starts again with more.
+    whose multipliers diverge starts again with more.
     """
     n_examples = run.batch.n_examples
     start = run.copy_of_state()
-    shares = np.full(n_examples, 0.0 if damping is None else damping)
+    dampings = np.full(n_examples, 0.0 if damping is None else damping)
     steps = np.zeros(n_examples, dtype=np.int64)
     best = np.full(n_examples, np.inf)
     waited = np.zeros(n_examples, dtype=np.int64)
     moving, n_sweeps = np.ones(n_examples, dtype=np.bool_), 0
     while moving.any() and n_sweeps < max_sweeps:
         n_more = min(SWEEPS_PER_CALL, max_sweeps - n_sweeps)
-        run.sweep(np.flatnonzero(moving), np.full(n_examples, tol), n_more, shares)
+        run.sweep(np.flatnonzero(moving), np.full(n_examples, tol), n_more, dampings)
         n_sweeps += n_more
         if progress is not None:
             progress(n_sweeps, float(run.gaps.max(initial=0.0)))
@@ -405,7 +385,7 @@ def plain_messages(
         moving &= (run.gaps > tol) & ~(lost & (steps >= len(DAMPING_STEPS)))
         if damping is None:
             raised = stuck & (steps < len(DAMPING_STEPS))
-            shares[raised] = np.array(DAMPING_STEPS)[steps[raised]]
+            dampings[raised] = np.array(DAMPING_STEPS)[steps[raised]]
             steps[raised] += 1
             waited[raised], best[raised] = 0, np.inf
         else:

@@ -36,6 +36,7 @@ from fieldfit._typing import IntArray, LongArray
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
+from fieldfit.graph.ragged import offsets_of
 from fieldfit.inference.kikuchi.region_sets import SetFamily, row_codes
 from fieldfit.inference.kikuchi.region_sweeps import RegionArrays
 
@@ -214,8 +215,7 @@ def _digest(graph: FactorGraph) -> tuple[bytes, ...]:
     return tuple(array.tobytes() for array in arrays)
 
 
-# -- Region maps ---------------------------------------------------------------------------
-# Maps between tables: which entry of a small table each entry of a large one is summed into.
+# -- maps: which entry of a small table each entry of a large one is summed into ----------
 
 
 class MapPool:
@@ -273,25 +273,23 @@ class MapPool:
         return np.concatenate([np.zeros(0, dtype=np.int32), *self._maps])
 
 
-def offsets_of(sizes: NDArray[Any]) -> IntArray:
-    """Where each of several stretches begins, and where the last one ends."""
+def region_offsets(sizes: NDArray[Any]) -> IntArray:
+    """Offsets of rows of given lengths in 32 bits; refuses what does not fit."""
     total = int(sizes.sum(dtype=np.int64)) if len(sizes) else 0
     if total > MAX_ENTRIES:
         raise TooLargeError(f"the regions have {total} entries, the limit is {MAX_ENTRIES}")
-    offsets = np.zeros(len(sizes) + 1, dtype=np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
+    return offsets_of(sizes).astype(np.int32)
 
 
-# -- The regions of a batch: those of its examples, one after the other in each layer ------
+# -- the regions of a batch: those of its examples, one after the other in each layer -----
 
 
 def union_of_regions(batch: Batch, parts: list[RegionGraph]) -> RegionGraph:
     """Outer regions of all examples, then inner ones of all; equal parts share their maps."""
-    outer_starts = _starts([part.n_outer for part in parts])
-    inner_starts = outer_starts[-1] + _starts([part.n_inner for part in parts])
+    outer_starts = offsets_of([part.n_outer for part in parts])
+    inner_starts = outer_starts[-1] + offsets_of([part.n_inner for part in parts])
     distinct = {id(part): part for part in parts}
-    pool_starts = _starts([len(part.maps) for part in distinct.values()])
+    pool_starts = offsets_of([len(part.maps) for part in distinct.values()])
     pool_of = dict(zip(distinct, pool_starts[:-1], strict=True))
     pools = [pool_of[id(part)] for part in parts]
 
@@ -325,11 +323,11 @@ def union_of_regions(batch: Batch, parts: list[RegionGraph]) -> RegionGraph:
             shifted, [int(part.scope_offsets[part.n_outer]) for part in parts]
         ),
         table_offsets=_offsets_by_layer([part.table_offsets for part in parts], n_outer),
-        link_offsets=offsets_of(joined("n_links")),
+        link_offsets=region_offsets(joined("n_links")),
         link_outer=joined("link_outer", outer_starts[:-1]),
         link_maps=joined("link_maps", pools),
         link_runs=joined("link_runs"),
-        message_offsets=offsets_of(np.concatenate([np.diff(p.message_offsets) for p in parts])),
+        message_offsets=region_offsets(np.concatenate([np.diff(p.message_offsets) for p in parts])),
         unary_hosts=hosts("unary_hosts"),
         unary_maps=joined("unary_maps", pools),
         factor_hosts=hosts("factor_hosts"),
@@ -337,10 +335,6 @@ def union_of_regions(batch: Batch, parts: list[RegionGraph]) -> RegionGraph:
         maps=np.concatenate([part.maps for part in distinct.values()]),
         is_acyclic=all(part.is_acyclic for part in parts),
     )
-
-
-def _starts(sizes: list[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def _by_layer(values: list[NDArray[Any]], n_outer: list[int]) -> NDArray[Any]:
@@ -351,4 +345,4 @@ def _by_layer(values: list[NDArray[Any]], n_outer: list[int]) -> NDArray[Any]:
 
 
 def _offsets_by_layer(offsets: list[NDArray[Any]], n_outer: list[int]) -> NDArray[np.int32]:
-    return offsets_of(_by_layer([np.diff(given) for given in offsets], n_outer))
+    return region_offsets(_by_layer([np.diff(given) for given in offsets], n_outer))

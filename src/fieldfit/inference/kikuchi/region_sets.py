@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import IntArray, LongArray
 from fieldfit.errors import TooLargeError
+from fieldfit.graph.ragged import offsets_of
 from fieldfit.numeric.compile import kernel
 
 __all__ = ["SetFamily", "distinct_rows", "row_codes"]
@@ -115,7 +116,7 @@ class SetFamily:
         from scipy.sparse import csr_matrix
 
         members, sizes = self.members, self.sizes
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        offsets = offsets_of(sizes)
         ones = np.ones(len(members), dtype=np.int32)
         return csr_matrix((ones, members, offsets), shape=(len(self), self.n_variables))
 
@@ -203,7 +204,7 @@ class SetFamily:
         return np.pad(self.rows, ((0, 0), (0, missing)), constant_values=self.n_variables)
 
 
-# -- Cycles of four variables without a chord: the plaquettes of a pairwise graph ----------
+# -- cycles of four variables without a chord: the plaquettes of a pairwise graph ---------
 
 
 @kernel

@@ -1,4 +1,4 @@
-r"""Kernels on regions: sweeps over the inner ones, values, sums of tables.
+r"""Generalised belief propagation on region graphs: sweeps over inner regions, dual values.
 
 The structure is two-layered.  Every *inner* region ``s`` is linked to every *outer* region ``r``
 that contains it; a link has a map from the entries of the table of ``r`` to those of ``s``, and
@@ -10,10 +10,10 @@ sums over a map are all that is needed for any arity and any cardinalities.  The
 and the update of one inner region makes it and all the outer ones around it agree:
 
     m_rs     = log sum_{y_r \ y_s} b_r - lam_rs
-    log b_s  = (th_s + line_s log old_s + sum_r m_rs) / total_s - log_norm_s
+    log b_s  = (th_s + tangent_s log old_s + sum_r m_rs) / total_s - log_norm_s
     lam_rs   = log b_s - m_rs
 
-With ``c_s`` the counting number of ``s`` and ``n_s`` the number of its links, ``total_s - line_s
+With ``c_s`` the counting number of ``s`` and ``n_s`` the number of its links, ``total_s - tangent_s
 = n_s + c_s``.  For fixed ``old`` and ``total_s >= n_s`` this is an exact step on all multipliers of
 ``s`` in the dual of a concave problem, so the dual value
 
@@ -35,8 +35,8 @@ from fieldfit.inference.kikuchi.region_tables import add_up, log_add_up, log_tot
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import fast_exp, fast_log, load
 
-#: Multipliers beyond this many times the floor run away: only plain messages may do that.
-RUNAWAY = 1000.0
+#: Multipliers beyond this many times the floor have diverged: only plain messages may do that.
+DIVERGED = 1000.0
 #: Sums of probabilities above this are right to full precision: what has underflowed is below
 #: 1e-300.  An entry that was lost comes back with the next sweep, which starts from logarithms.
 TINY = 1e-200
@@ -60,7 +60,7 @@ class RegionModel(NamedTuple):
 
     potential: FloatArray
     total: FloatArray
-    line: FloatArray
+    tangent: FloatArray
     floor: FloatArray
 
 
@@ -80,7 +80,7 @@ class Bounds(NamedTuple):
     inner: NDArray[np.int64]
 
 
-class Scratch(NamedTuple):
+class RegionScratch(NamedTuple):
     """Buffers of one inner region and its links, and of the outer regions of an example."""
 
     top: FloatArray
@@ -94,7 +94,9 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def make_scratch(arrays: RegionArrays, bounds: Bounds, examples: NDArray[np.int64]) -> Scratch:
+def make_scratch(
+    arrays: RegionArrays, bounds: Bounds, examples: NDArray[np.int64]
+) -> RegionScratch:
     """Buffers that are large enough for some examples."""
     entries, margins, outer, tables = 1, 1, 1, 1
     for example in examples:
@@ -106,7 +108,7 @@ def make_scratch(arrays: RegionArrays, bounds: Bounds, examples: NDArray[np.int6
             size = arrays.table_offsets[region + 1] - arrays.table_offsets[region]
             n_links = arrays.link_offsets[inner + 1] - arrays.link_offsets[inner]
             entries, margins = max(entries, size), max(margins, size * n_links)
-    return Scratch(
+    return RegionScratch(
         np.empty(entries),
         np.empty(entries),
         np.empty(entries),
@@ -123,17 +125,17 @@ def sweep_example(
     arrays: RegionArrays,
     model: RegionModel,
     state: RegionState,
-    scratch: Scratch,
+    scratch: RegionScratch,
     bounds: Bounds,
     example: int,
     is_backward: bool,
-    moves_lines: bool,
+    moves_tangents: bool,
     damping: float,
 ) -> tuple[float, int]:
     """Update all inner regions of an example; how far apart they were, and -1 or an impossible one.
 
     Apart is the largest difference between a belief before and after its update, or before and a
-    margin; infinite if a multiplier runs away.  The sweep runs on probabilities until a sum is too
+    margin; infinite if a multiplier diverges.  The sweep runs on probabilities until a sum is too
     small for them, and on logarithms from there.
 
     One long loop on local names: Numba counts references to arrays that are taken out of tuples,
@@ -156,16 +158,16 @@ def sweep_example(
         begin = table_offsets[n_outer + inner]
         n_entries = table_offsets[n_outer + inner + 1] - begin
         first, last = link_offsets[inner], link_offsets[inner + 1]
-        line, share = model.line[inner], 1.0 / model.total[inner]
+        tangent, scale = model.tangent[inner], 1.0 / model.total[inner]
         gap, is_too_small = 0.0, False
 
         # what comes in
         for y in range(n_entries):
             target[y] = model.potential[begin + y]
             belief[y] = fast_exp(log_belief[begin + y])
-            if line > 0.0 and target[y] > -np.inf:
-                target[y] += line * (
-                    log_belief[begin + y] if moves_lines else old[begin - old_shift + y]
+            if tangent > 0.0 and target[y] > -np.inf:
+                target[y] += tangent * (
+                    log_belief[begin + y] if moves_tangents else old[begin - old_shift + y]
                 )
         for link in range(first, last):
             outer = link_outer[link]
@@ -203,7 +205,7 @@ def sweep_example(
         # the new belief
         largest, total = -np.inf, 0.0
         for y in range(n_entries):
-            target[y] *= share
+            target[y] *= scale
             largest = max(largest, target[y])
         if largest == -np.inf:
             return widest, n_outer + inner
@@ -217,7 +219,7 @@ def sweep_example(
             belief[y] = top[y] / total
             if target[y] > -np.inf:
                 target[y] = max(target[y] - log_norm, floor)
-        if damping > 0.0 and line > 0.0:
+        if damping > 0.0 and tangent > 0.0:
             total = 0.0
             for y in range(n_entries):
                 if target[y] > -np.inf:
@@ -239,7 +241,7 @@ def sweep_example(
                 if target[y] > -np.inf:
                     top[y] = target[y] - margins[at + y]
                     multiplier[message + y] += top[y]
-                    if not abs(multiplier[message + y]) < RUNAWAY * -floor:
+                    if not abs(multiplier[message + y]) < DIVERGED * -floor:
                         gap = np.inf
                 else:
                     top[y] = -np.inf
@@ -266,7 +268,7 @@ def sweep_examples(
     state: RegionState,
     bounds: Bounds,
     examples: NDArray[np.int64],
-    moves_lines: bool,
+    moves_tangents: bool,
     damping: FloatArray,
     tol: FloatArray,
     max_sweeps: int,
@@ -275,8 +277,8 @@ def sweep_examples(
 ) -> int:
     """Sweeps of each example until its regions agree to its ``tol``; -1, or the impossible region.
 
-    Sweeps alternate their direction, so that news cross a grid in one of them.  ``gaps`` receives
-    the last disagreement of each example, ``n_sweeps`` is added to.
+    Sweeps alternate their direction, so that information crosses a grid in one of them.  ``gaps``
+    receives the last disagreement of each example, ``n_sweeps`` is added to.
     """
     scratch = make_scratch(arrays, bounds, examples)
     for example in examples:
@@ -285,7 +287,7 @@ def sweep_examples(
             rebuild_example(arrays, model, state, bounds, example)
             fill_linear(arrays, state, bounds, example, scratch)
             gap, impossible = sweep_example(
-                arrays, model, state, scratch, bounds, example, sweep % 2 == 1, moves_lines,
+                arrays, model, state, scratch, bounds, example, sweep % 2 == 1, moves_tangents,
                 damping[example],
             )  # fmt: skip
             if impossible >= 0:
@@ -300,7 +302,7 @@ def sweep_examples(
 
 @kernel
 def fill_linear(
-    arrays: RegionArrays, state: RegionState, bounds: Bounds, example: int, scratch: Scratch
+    arrays: RegionArrays, state: RegionState, bounds: Bounds, example: int, scratch: RegionScratch
 ) -> None:
     """Probabilities of the outer regions of an example, with maximum one."""
     first = bounds.outer[example]
@@ -360,10 +362,10 @@ def dual_values(
     values: FloatArray,
     changes: FloatArray,
 ) -> int:
-    """Value of the concave problem plus what its line leaves out; -1, or the impossible region.
+    """Value of the concave problem plus what its tangents leave out; -1, or the impossible region.
 
-    The line leaves out ``line_s KL(b_s, old_s)``.  ``changes`` receives the largest change of an
-    inner belief from ``old``, or, if there is no inner region, 0.
+    A tangent leaves out ``tangent_s KL(b_s, old_s)``.  ``changes`` receives the largest change of
+    an inner belief from ``old``, or, if there is no inner region, 0.
     """
     shift = arrays.table_offsets[arrays.n_outer]
     for example in examples:
@@ -386,7 +388,7 @@ def dual_values(
                 belief = np.exp(log_belief)
                 left_out += belief * (log_belief - state.old[entry - shift])
                 change = max(change, abs(belief - np.exp(min(state.old[entry - shift], 0.0))))
-            value += model.line[inner] * left_out
+            value += model.tangent[inner] * left_out
         values[example] = value
         changes[example] = change
     return -1

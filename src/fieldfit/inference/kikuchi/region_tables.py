@@ -1,4 +1,7 @@
-"""Tables of regions: potentials collected in them, sums of them, products, values."""
+"""Tables of regions: potentials collected in them, margins, products, and Kikuchi's free energy.
+
+- F(b) = sum_r <th_r, b_r> + c_r H(b_r)
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fieldfit._typing import FloatArray, IntArray
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, store
 
-# -- Sums and products of a table over a map, in the linear and in the log domain ----------
+# -- sums and products of a table over a map, in the linear and in the log domain ---------
 
 
 @kernel(fastmath=SAFE_FASTMATH)
@@ -106,7 +109,7 @@ def log_total(values: FloatArray, begin: int, end: int) -> float:
     return largest + np.log(total)
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- all regions --------------------------------------------------------------------------
 
 
 @kernel

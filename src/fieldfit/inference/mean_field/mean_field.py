@@ -15,19 +15,20 @@ Welling and Sutton, "Learning in Markov random fields with contrastive free ener
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, Inference, Progress, ending
 from fieldfit.inference.conditioning import (
     BinaryPairwise,
     GeneralModel,
@@ -43,14 +44,12 @@ from fieldfit.inference.mean_field.mean_field_sweeps import (
 
 __all__ = ["MeanField", "product_bound"]
 
-Progress = Callable[[int, float], None]
-
 #: Slot updates per kernel call, about half a second: between calls the user may interrupt.
 UPDATES_PER_CALL = 20_000_000
 
 
-@dataclass(frozen=True)
-class MeanField:
+@dataclass(frozen=True, kw_only=True)
+class MeanField(Inference):
     """Naive mean field on any graph.
 
     Parameters
@@ -68,7 +67,8 @@ class MeanField:
         Number of starting points: the first is ``init`` or uniform, the others are random; the
         best bound wins, example by example.
     random_state
-        Seed of the random starting points: an integer, a NumPy generator or ``None``.
+        Seed of the random starting points: an integer, a NumPy generator or ``None``.  With an
+        integer, an example has the same starting points in any batch.
 
     Notes
     -----
@@ -87,7 +87,7 @@ class MeanField:
     (1.386294, 'lower')
     """
 
-    update: Literal["coordinate", "parallel"] = "coordinate"
+    update: Literal["coordinate", "parallel"] = field(default="coordinate", kw_only=False)
     damping: float = 0.0
     tol: float = 1e-8
     max_iter: int = 1000
@@ -95,46 +95,32 @@ class MeanField:
     random_state: int | np.random.Generator | None = None
 
     def __post_init__(self) -> None:
-        if self.update not in ("coordinate", "parallel"):
-            raise InvalidInputError(
-                f'update must be "coordinate" or "parallel", got {self.update!r}'
-            )
-        if not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
-        if not self.tol >= 0.0:
-            raise InvalidInputError(f"tol must be at least 0, got {self.tol}")
-        for name in ("max_iter", "n_restarts"):
-            if getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | Beliefs | None = None,
-        progress: Progress | None = None,
-    ) -> InferenceResult:
-        """Beliefs and lower bound of one graph; ``progress`` is told (sweeps, residual)."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
+        require_one_of("update", self.update, ("coordinate", "parallel"))
+        require_number("damping", self.damping, at_least=0, below=1)
+        require_number("tol", self.tol, at_least=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
+        require_integer("n_restarts", self.n_restarts, at_least=1)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | Beliefs | None = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs, and one lower bound for each example of a batch."""
+        """Beliefs, and one lower bound for each example of a batch.
+
+        ``init`` is an earlier result of any method, or beliefs; only those of variables are used.
+        """
         graph = batch.graph
         model, _ = condition(graph, potentials, observed)
         form = sweep_form(graph, model)
-        generator = np.random.default_rng(self.random_state)
+        starts = _RandomStarts(batch, self.random_state)
         best: _Outcome | None = None
         for restart in range(self.n_restarts):
             if restart > 0:
-                start = _normalised(graph, model, generator.exponential(size=len(model.unary)))
+                start = _normalised(graph, model, starts.draw())
             else:
                 start = _first_start(graph, model, init)
             outcome = self._ascend(batch, potentials, form, start, progress)
@@ -176,7 +162,7 @@ class MeanField:
             if progress is not None:
                 progress(n_iter, residual)
         values, _ = product_bound(batch, potentials, beliefs)
-        return _Outcome(beliefs, values, _largest_by_example(batch, changes), n_iter)
+        return _Outcome(beliefs, values, batch.max_variables(changes), n_iter)
 
     def _possible_start(
         self, batch: Batch, model: GeneralModel, outcome: _Outcome
@@ -187,7 +173,8 @@ class MeanField:
             return None
         points = np.zeros_like(outcome.beliefs)
         points[batch.graph.unary_offsets[:-1] + labels] = 1.0
-        return np.where(_by_entry(batch, np.isneginf(outcome.values)), points, outcome.beliefs)
+        unbounded = expand(np.isneginf(outcome.values), batch.unary_offsets)
+        return np.where(unbounded, points, outcome.beliefs)
 
     def _result(self, batch: Batch, potentials: Potentials, outcome: _Outcome) -> InferenceResult:
         values, products = product_bound(batch, potentials, outcome.beliefs)
@@ -199,12 +186,13 @@ class MeanField:
                 "stopped without a product distribution of possible configurations: every one "
                 "that was found gives positive probability to a hard zero, so the bound is -inf"
             )
-        elif converged.all():
-            status = f"converged after {outcome.n_iter} sweeps: beliefs moved by {residual:.1e}"
         else:
-            status = (
-                f"stopped at max_iter={self.max_iter} sweeps: beliefs still moved by "
-                f"{residual:.1e}, tol is {self.tol:.1e}; the lower bound holds all the same"
+            status = ending(
+                converged,
+                f"beliefs last moved by {residual:.2g}, after {outcome.n_iter} sweeps; the lower "
+                "bound holds in any case",
+                self.tol,
+                "more sweeps",
             )
         return InferenceResult(
             beliefs=Beliefs(batch.graph, outcome.beliefs, products),
@@ -235,7 +223,7 @@ def product_bound(
     terms = np.zeros_like(beliefs)
     used = beliefs > 0.0
     terms[used] = beliefs[used] * (potentials.unary_values[used] - np.log(beliefs[used]))
-    by_variable = _row_reduce(graph, terms, np.add)
+    by_variable = reduce_rows(np.add, terms, graph.unary_offsets)
     values = batch.sum_variables(by_variable) + batch.sum_factors(expectations)
     return values, products
 
@@ -253,47 +241,44 @@ class _Outcome:
         """The better one of two, example by example."""
         better = other.values > self.values
         return _Outcome(
-            beliefs=np.where(_by_entry(batch, better), other.beliefs, self.beliefs),
+            beliefs=np.where(expand(better, batch.unary_offsets), other.beliefs, self.beliefs),
             values=np.where(better, other.values, self.values),
             residuals=np.where(better, other.residuals, self.residuals),
             n_iter=max(self.n_iter, other.n_iter),
         )
 
 
-# -- helpers ------------------------------------------------------------------------------
+# -- starting points ----------------------------------------------------------------------
 
 
-def _row_reduce(graph: FactorGraph, values: FloatArray, operation: np.ufunc) -> FloatArray:
-    """Reduce each variable's entries (every variable has at least one)."""
-    if graph.n_variables == 0:
-        return np.zeros(0)
-    reduced: FloatArray = operation.reduceat(values, graph.unary_offsets[:-1])
-    return reduced
+class _RandomStarts:
+    """Random weights of all labels; an example gets the same ones whatever the batch."""
 
+    def __init__(self, batch: Batch, random_state: int | np.random.Generator | None) -> None:
+        self._batch, self._seed = batch, random_state
+        self._generators: list[np.random.Generator] = []
 
-def _by_entry(batch: Batch, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """A choice of examples, as a choice of unary entries."""
-    entries: NDArray[np.bool_] = np.repeat(
-        chosen, np.diff(batch.graph.unary_offsets[batch.variable_offsets])
-    )
-    return entries
-
-
-def _largest_by_example(batch: Batch, values: FloatArray) -> FloatArray:
-    largest = np.zeros(batch.n_examples)
-    np.maximum.at(largest, batch.variable_examples(), values)
-    return largest
+    def draw(self) -> FloatArray:
+        """Exponential weights: normalised, they are uniform on the simplex."""
+        if not self._generators:
+            examples = range(self._batch.n_examples)
+            self._generators = [np.random.default_rng(self._seed) for _ in examples]
+        sizes = np.diff(self._batch.unary_offsets)
+        return np.concatenate(
+            [
+                generator.exponential(size=size)
+                for generator, size in zip(self._generators, sizes, strict=True)
+            ]
+        )
 
 
 def _normalised(graph: FactorGraph, model: GeneralModel, weights: FloatArray) -> FloatArray:
     """Weights restricted to possible labels and normalised; uniform where none is left."""
     possible = model.unary > -np.inf
     kept = np.where(possible, weights, 0.0)
-    total = _row_reduce(graph, kept, np.add)
-    empty = np.repeat(total <= 0.0, graph.cardinalities)
+    empty = expand(reduce_rows(np.add, kept, graph.unary_offsets) <= 0.0, graph.unary_offsets)
     kept[empty] = possible[empty]
-    total = _row_reduce(graph, kept, np.add)
-    return kept / np.repeat(total, graph.cardinalities)
+    return kept / expand(reduce_rows(np.add, kept, graph.unary_offsets), graph.unary_offsets)
 
 
 def _first_start(

@@ -1,4 +1,6 @@
-"""Sweeps of naive mean field: ``b_j ∝ exp(th_j + sum_{a on j} E_{b without j}[th_a])``.
+"""Sweeps of naive mean field: coordinate ascent and parallel updates.
+
+    b_j(y_j) ∝ exp(th_j(y_j) + sum_{a on j} E_{b without j}[th_a | y_j])
 
 Hard zeros.  A table entry ``-inf`` whose configuration has positive probability under the
 product ``b`` makes the bound ``-inf``.  Updates therefore compare labels in two stages.  The
@@ -10,17 +12,17 @@ are ordinary coordinate ascent.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp
 
-# -- Product distributions: factor beliefs and expectations from unary beliefs -------------
-
+# -- product distributions: factor beliefs and expectations from unary beliefs ------------
 
 #: Products of positive beliefs are kept at least this large: zero must mean "impossible".
 SMALLEST = 1e-300
@@ -37,7 +39,7 @@ def positive_product(x: float, y: float) -> float:
 
 @kernel
 def product_tables(
-    structure: Any,
+    structure: Structure,
     beliefs: FloatArray,
     tables: FloatArray,
     products: FloatArray,
@@ -70,14 +72,13 @@ def product_tables(
         expectations[factor] = expected
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- working memory -----------------------------------------------------------------------
 
 #: Forbidden masses within this relative distance of the least one count as equal to it.
 TIE = 1e-12
 
 
-class Scratch(NamedTuple):
+class MeanFieldScratch(NamedTuple):
     """Working memory of one thread."""
 
     energy: FloatArray  # (largest cardinality,)
@@ -89,9 +90,9 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def make_scratch(model: GeneralModel) -> Scratch:
+def make_scratch(model: GeneralModel) -> MeanFieldScratch:
     """Working memory that fits every variable and factor of the model."""
-    return Scratch(
+    return MeanFieldScratch(
         np.empty(model.max_labels),
         np.empty(model.max_labels),
         np.empty(model.max_arity, np.int32),
@@ -101,7 +102,7 @@ def make_scratch(model: GeneralModel) -> Scratch:
     )
 
 
-# -- one factor's share -------------------------------------------------------------------
+# -- the terms of one factor --------------------------------------------------------------
 #
 # Leaf functions take few arrays and unsigned offsets into them: a whole graph as argument costs
 # more than a small table, a slice costs a reference count, and a signed index a test (negative
@@ -152,7 +153,7 @@ def _expect_others(
     beliefs: FloatArray,
     arity: int,
     own: int,
-    scratch: Scratch,
+    scratch: MeanFieldScratch,
 ) -> None:
     """Expected table over all positions but ``own``; any arity, hard zeros.
 
@@ -214,7 +215,7 @@ def _new_belief(
 ) -> float:
     """Write one variable's new belief; the largest change it would make without damping.
 
-    Labels without a share in the new belief lose the kept fraction of the old one as well:
+    Labels without any of the new belief lose the kept fraction of the old one as well:
     a forbidden mass that only fades would hold the bound at -inf.
     """
     least = np.inf
@@ -262,7 +263,7 @@ def _sweep(
     beliefs: FloatArray,
     changes: FloatArray,
     damping: float,
-    scratch: Scratch,
+    scratch: MeanFieldScratch,
 ) -> float:
     """Update every variable once, reading ``source``, writing ``beliefs`` and ``changes``."""
     structure = model.structure
@@ -388,7 +389,7 @@ def binary_sweeps(
 
 
 @kernel
-def forbidden_mass(model: GeneralModel, beliefs: FloatArray, scratch: Scratch) -> float:
+def forbidden_mass(model: GeneralModel, beliefs: FloatArray, scratch: MeanFieldScratch) -> float:
     """``sum_a P_b(th_a = -inf)``."""
     structure = model.structure
     total = 0.0

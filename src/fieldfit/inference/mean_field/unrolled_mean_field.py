@@ -1,25 +1,37 @@
-"""A fixed number of mean-field sweeps as a map, and the exact way back through it.
+r"""Unrolled mean field: a fixed number of sweeps and its exact backward pass (back-propagation).
 
 The sweeps are the coordinate updates of `MeanField` from uniform beliefs, variable by variable in
-the order of colours; the derivatives are stated in
-`fieldfit.inference.mean_field.unrolled_mean_field`.  See `UnrolledSumProduct` for the idea.
+the order of colours.  With damping ``d`` and ``g[x]`` for the derivative of the final value by
+``x``,
+
+    forward    e_j(y_j) = th_j(y_j) + sum_{a on j, y_a \ y_j} th_a(y_a) prod_{i != j} b_i(y_i)
+               p = exp(e_j) / sum exp(e_j),    b_j = (1 - d) p + d b_j
+    backward   h = (1 - d) p (g - <g, p>)  with g = g[b_j];    g[b_j] = d g;    g[th_j] += h;
+               g[th_a](y_a) += h(y_j) prod_{i != j} b_i(y_i);
+               g[b_i](y_i) += sum_{y_a \ y_i} h(y_j) th_a(y_a) prod_{k != i, j} b_k(y_k)
+
+The backward pass visits variables in the reverse order, and each takes back the belief it had
+before the sweep; the others then have the beliefs that its update has seen.  Tables must be finite.
+See `UnrolledSumProduct` for the idea and the references.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import FloatArray, IntArray, LongArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, require_graph
+from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
+from fieldfit.graph.structure import Structure
+from fieldfit.inference.base import Evidence, Inference, Progress
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel, condition, sweep_form
 from fieldfit.inference.mean_field.mean_field import product_bound
 from fieldfit.inference.mean_field.mean_field_sweeps import (
@@ -27,29 +39,17 @@ from fieldfit.inference.mean_field.mean_field_sweeps import (
     general_sweeps,
     product_tables,
 )
-from fieldfit.inference.messages.unrolled_sum_product import (
-    PulledBack,
-    given_potentials,
-    require_count,
-)
+from fieldfit.inference.messages.unrolled_sum_product import Cotangents, given_potentials
 from fieldfit.numeric.compile import kernel
 
-__all__ = ["UnrolledMeanField", "reverse_mean_field_sweep", "reverse_products"]
+__all__ = ["UnrolledMeanField", "vjp_mean_field_sweep", "vjp_products"]
 
-# -- The way back through coordinate sweeps of mean field (see `mean_field`) ---------------
-#     forward    e_j(y_j) = th_j(y_j) + sum_{a on j, y_a \ y_j} th_a(y_a) prod_{i != j} b_i(y_i)
-#                p = exp(e_j) / sum exp(e_j),    b_j = (1 - d) p + d b_j
-#     backward   h = (1 - d) p (g - <g, p>)  with g = g[b_j];    g[b_j] = d g;    g[th_j] += h;
-#                g[th_a](y_a) += h(y_j) prod_{i != j} b_i(y_i);
-#                g[b_i](y_i) += sum_{y_a \ y_i} h(y_j) th_a(y_a) prod_{k != i, j} b_k(y_k)
-#
-# Variables are met in the reverse order, and each takes back the belief it had before the sweep;
-# the others then have the beliefs that its update has seen.  Tables must be finite.
+# -- vector-Jacobian products -------------------------------------------------------------
 
 
 @kernel
-def reverse_mean_field_sweep(
-    structure: Any,
+def vjp_mean_field_sweep(
+    structure: Structure,
     variables: IntArray,
     tables: FloatArray,
     damping: float,
@@ -59,7 +59,7 @@ def reverse_mean_field_sweep(
     unary_gradient: FloatArray,
     table_gradient: FloatArray,
 ) -> None:
-    """Back over one sweep: ``beliefs`` become ``before``, ``gradient`` is that by the beliefs."""
+    """Backward over one sweep: ``beliefs`` become ``before``; ``gradient`` is by the beliefs."""
     widest, arity = 1, 1
     for i in range(len(structure.cardinalities)):
         widest = max(widest, structure.cardinalities[i])
@@ -106,14 +106,14 @@ def reverse_mean_field_sweep(
                         total += slope[y] * tables[z]
                     gradient[place + k] += total
                 continue
-            _reverse_large(
+            _vjp_large(
                 structure, factor, slot, tables, slope, beliefs, gradient, table_gradient, digits
             )
 
 
 @kernel
-def _reverse_large(
-    structure: Any,
+def _vjp_large(
+    structure: Structure,
     factor: int,
     own: int,
     tables: FloatArray,
@@ -121,7 +121,7 @@ def _reverse_large(
     beliefs: FloatArray,
     gradient: FloatArray,
     table_gradient: FloatArray,
-    digits: NDArray[np.int64],
+    digits: LongArray,
 ) -> None:
     """One factor of arity above two: entry by entry, each other variable left out in turn."""
     first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
@@ -143,7 +143,7 @@ def _reverse_large(
 
 
 @kernel
-def _advance(structure: Any, first: int, stop: int, digits: NDArray[np.int64]) -> None:
+def _advance(structure: Structure, first: int, stop: int, digits: LongArray) -> None:
     """The next configuration of a scope, its last variable fastest."""
     slot = stop - 1
     while slot >= first:
@@ -155,8 +155,8 @@ def _advance(structure: Any, first: int, stop: int, digits: NDArray[np.int64]) -
 
 
 @kernel
-def reverse_products(
-    structure: Any, beliefs: FloatArray, derivative: FloatArray, gradient: FloatArray
+def vjp_products(
+    structure: Structure, beliefs: FloatArray, derivative: FloatArray, gradient: FloatArray
 ) -> None:
     """Derivative by factor beliefs ``prod_i b_i`` to derivative by ``b_i``, added up."""
     arity = 1
@@ -178,15 +178,14 @@ def reverse_products(
             _advance(structure, first, stop, digits)
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- options and runs ---------------------------------------------------------------------
 
 #: Never met: no sweep is left out.
 NO_TOLERANCE = -1.0
 
 
-@dataclass(frozen=True)
-class UnrolledMeanField:
+@dataclass(frozen=True, kw_only=True)
+class UnrolledMeanField(Inference):
     """Exactly ``n_sweeps`` coordinate sweeps of mean field from uniform beliefs.
 
     Parameters
@@ -194,7 +193,7 @@ class UnrolledMeanField:
     n_sweeps
         Sweeps.
     damping
-        Share of the old belief that an update keeps, in [0, 1).
+        Fraction of the old belief that an update keeps, in [0, 1).
 
     Notes
     -----
@@ -211,39 +210,35 @@ class UnrolledMeanField:
     array([0.417, 0.583])
     """
 
-    n_sweeps: int = 5
+    n_sweeps: int = field(default=5, kw_only=False)
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        require_count("n_sweeps", self.n_sweeps)
-        if not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-    ) -> InferenceResult:
-        """Beliefs of one graph after the sweeps; ``init`` is not used."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init)
+        require_integer("n_sweeps", self.n_sweeps, at_least=1)
+        require_number("damping", self.damping, at_least=0, below=1)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
+        progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs of every example after the sweeps; their products bound ``log Z`` from below."""
-        return self.record(batch, potentials, observed).result()
+        """Beliefs of every example after the sweeps; their products bound ``log Z`` from below.
+
+        ``init`` is ignored: the map starts from uniform beliefs.
+        """
+        result = self.record(batch, potentials, observed).result()
+        if progress is not None:
+            progress(result.n_iter, result.residual)
+        return result
 
     def record(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
     ) -> MeanFieldRun:
         """The sweeps with their tape, for derivatives; see `UnrolledSumProduct.record`."""
         given = given_potentials(potentials, self.n_sweeps)
@@ -260,7 +255,7 @@ class UnrolledMeanField:
 
 
 class MeanFieldRun:
-    """Sweeps on a batch, and the way back over them."""
+    """Sweeps on a batch, and the backward pass over them."""
 
     def __init__(
         self,
@@ -275,9 +270,7 @@ class MeanFieldRun:
         self._n_sweeps, self._damping = n_sweeps, damping
         graph = batch.graph
         possible = (self._models[0].unary > -np.inf).astype(np.float64)
-        if graph.n_variables:
-            counts = np.add.reduceat(possible, graph.unary_offsets[:-1])
-            possible /= np.repeat(counts, graph.cardinalities)
+        possible /= expand(reduce_rows(np.add, possible, graph.unary_offsets), graph.unary_offsets)
         self._beliefs = possible
         self._tape = np.empty((n_sweeps, len(possible)))
         self._residual = 0.0
@@ -318,7 +311,7 @@ class MeanFieldRun:
             log_partitions=values,
         )
 
-    def pull_back(self, derivative: Potentials, beliefs: Beliefs) -> PulledBack:
+    def vjp(self, derivative: Potentials, beliefs: Beliefs) -> Cotangents:
         """From a derivative by beliefs to derivatives by potentials; any number of times."""
         graph = self.batch.graph
         require_graph(graph, derivative)
@@ -326,7 +319,7 @@ class MeanFieldRun:
         gradient = derivative.unary_values.copy()
         if derivative.factor_values.any():
             given = np.require(derivative.factor_values, np.float64, ["C", "W"])
-            reverse_products(graph.structure, state, given, gradient)
+            vjp_products(graph.structure, state, given, gradient)
         gradients = tuple(
             Potentials.from_flat(
                 graph,
@@ -338,11 +331,11 @@ class MeanFieldRun:
         for sweep in range(self._n_sweeps - 1, -1, -1):
             own = min(sweep, len(self._models) - 1)
             model = self._models[own]
-            reverse_mean_field_sweep(
+            vjp_mean_field_sweep(
                 graph.structure, model.variables, np.require(model.tables, np.float64, ["C", "W"]),
                 self._damping, self._tape[sweep], state, gradient, gradients[own].unary_values,
                 gradients[own].factor_values,
             )  # fmt: skip
         for one in gradients:
             add_to_single_factors(graph, one.unary_values, one.factor_values)
-        return PulledBack(gradients)
+        return Cotangents(gradients)

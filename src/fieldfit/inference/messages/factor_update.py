@@ -1,4 +1,4 @@
-"""Messages of factors of any arity and cardinality, one factor at a time (see `arrays`).
+"""Messages of factors of any arity and cardinality, one at a time (see `message_arrays`).
 
 A table is walked row by row with an odometer over all variables of the scope but the last; running
 products (or sums) over the earlier variables make the cost of a table entry independent of the
@@ -7,24 +7,27 @@ arity.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray
-from fieldfit.graph.structure import next_row
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.inference.messages.message_arrays import (
     ABOVE_TOLERANCE,
     CONTRADICTION,
     NO_WEIGHT,
     TINY,
+    Model,
+    Plan,
+    State,
 )
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, store
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def incoming_vectors(structure: Any, model: Any, state: Any, factor: int, lam: FloatArray) -> int:
+def incoming_vectors(
+    structure: Structure, model: Model, state: State, factor: int, lam: FloatArray
+) -> int:
     """``lam_aj`` of every slot of a factor, each with maximum 0, one after the other."""
     flags = 0
     first = structure.scope_offsets[factor]
@@ -50,7 +53,7 @@ def incoming_vectors(structure: Any, model: Any, state: Any, factor: int, lam: F
 
 @kernel(fastmath=SAFE_FASTMATH)
 def contract_sum(
-    structure: Any,
+    structure: Structure,
     exp_table: FloatArray,
     slot: int,
     factor: int,
@@ -94,7 +97,7 @@ def contract_sum(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def contract_max(
-    structure: Any,
+    structure: Structure,
     log_table: FloatArray,
     slot: int,
     factor: int,
@@ -135,7 +138,7 @@ def contract_max(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def contract_exact(
-    structure: Any,
+    structure: Structure,
     log_table: FloatArray,
     slot: int,
     factor: int,
@@ -182,7 +185,7 @@ def contract_exact(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def commit_slot(
-    structure: Any,
+    structure: Structure,
     slot: int,
     scale: float,
     floor: float,
@@ -214,12 +217,12 @@ def commit_slot(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def update_slots(
-    structure: Any,
-    plan: Any,
+    structure: Structure,
+    plan: Plan,
     begin: int,
     end: int,
-    model: Any,
-    state: Any,
+    model: Model,
+    state: State,
     change: FloatArray,
     damping: float,
     tol: float,

@@ -3,13 +3,19 @@
 Beliefs of factors and variables agree only when messages have converged.  Methods that need *some*
 point of the polytope near the maximum of ``<th, tau> + H(tau)``, and can bound what it lacks, need
 not wait for that: the beliefs of the variables are taken as they are after a few sweeps, and the
-tables are the best ones with these margins (`fieldfit.inference.messages.local_polytope_point`).
+tables are the best ones with these margins.
+
+For given beliefs ``q`` of the variables and a factor entropy of weight ``c_a``, the table that
+maximises ``<th_a, x_a> + c_a H(x_a)`` among those with margins ``q_i, q_j`` is known in closed form
+for two binary variables (Welling and Teh, "Belief optimization for binary networks", UAI 2001; the
+formula that keeps all digits is derived in
+`fieldfit.inference.free_energy.binary_pair_fitting`).  Whatever the beliefs of the variables are,
+the result is locally consistent to rounding.
 """
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +23,7 @@ from fieldfit._typing import FloatArray
 from fieldfit.entropy.counting_numbers import CountingNumbers, Entropy
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.message_arrays import State
 from fieldfit.inference.messages.message_beliefs import unary_beliefs
 from fieldfit.inference.messages.message_run import MessageRun, build_model, refresh_all
@@ -26,24 +33,13 @@ from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 
 __all__ = ["ConsistentPoints", "fill_consistent_pairs"]
 
-# -- Consistent pairs ----------------------------------------------------------------------
-# Tables of binary pairs with given margins: the last step from messages to a point of a polytope.
-#
-# For given beliefs ``q`` of the variables and a factor entropy of weight ``c_a``, the table that
-# maximises ``<th_a, x_a> + c_a H(x_a)`` among those with margins ``q_i, q_j`` is known in closed
-# form for two binary variables (Welling and Teh, "Belief optimization for binary networks", UAI
-# 2001; the formula that keeps all digits is derived in
-# `fieldfit.inference.free_energy.binary_pair_fitting`).  Messages need not have converged for that:
-# whatever the beliefs of the variables are, the result is locally consistent to rounding.
-
-
 #: Smallest divisor: where one vanishes, so does what is divided.
 TINY = 2.2250738585072014e-308
 
 
 @kernel(fastmath=SAFE_FASTMATH)
 def fill_consistent_pairs(
-    structure: Any,
+    structure: Structure,
     log_tables: FloatArray,
     factor_weight: FloatArray,
     unary: FloatArray,
@@ -89,9 +85,6 @@ def fill_consistent_pairs(
         store(tables, table + 3, x10 if is_flipped else x11)
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
-
 class ConsistentPoints:
     """Points for changing potentials of one batch; messages go on from where they were.
 
@@ -109,7 +102,7 @@ class ConsistentPoints:
         self._options = SumProduct(entropy=entropy)
         self._message = np.zeros(int(batch.graph.message_offsets[-1]))
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Let messages start from uniform ones again."""
         self._message = np.zeros_like(self._message)
 

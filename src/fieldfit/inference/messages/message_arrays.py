@@ -1,4 +1,4 @@
-r"""The arrays that message kernels share, and the update they all implement.
+r"""The sum-product message update under any counting numbers, and the arrays that kernels share.
 
 With counting numbers ``c_a`` of factors and totals ``chat_i = c_i + sum_a c_a`` of variables,
 
@@ -11,11 +11,11 @@ With counting numbers ``c_a`` of factors and totals ``chat_i = c_i + sum_a c_a``
 (one vector for each slot, maximum 0) and the log-beliefs ``log tau`` (maximum 0); ``lam`` is
 formed on the fly.
 
-Two kernels compute messages: `pair_messages.update_pairs` for "pair" slots, i.e. slots of pairwise
+Two kernels compute messages: `pair_update.update_pairs` for "pair" slots, i.e. slots of pairwise
 factors whose two variables both have the common number of labels ``K``, and
-`factor_messages.update_slots` for all others.  Kernels are compiled for ``K``, which they take as
-the length of a tuple: it is then part of the type, and the compiled code is cached on disk once per
-``K`` and never per graph.
+`factor_update.update_slots` for all others.  (A slot is one position of one scope: an edge of the
+factor graph.)  Kernels are compiled for ``K``, which they take as the length of a tuple ``k``: it
+is then part of the type, and the compiled code is cached on disk once per ``K``, never per graph.
 
 Range: with both the table and the incoming vector scaled to maximum 1, what underflows is below
 1e-300, so a sum above `TINY` is right to full precision.  A message with any smaller sum is
@@ -23,6 +23,10 @@ computed again in the log domain, entry by entry.  Hard zeros therefore cost tim
 Loopy messages may send a label's weight to zero faster and faster; their logarithms are kept above
 ``floor``, beyond the reach of any sum of potentials, so that this never ends in an infinity that
 would look like a hard zero.
+
+References: Yedidia, Freeman and Weiss, "Constructing free-energy approximations and generalized
+belief propagation algorithms", IEEE Transactions on Information Theory 51 (2005); Hazan and
+Shashua, "Norm-product belief propagation", IEEE Transactions on Information Theory 56 (2010).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From messages to normalised beliefs and to the value of the surrogate (see `arrays`).
+"""Beliefs and the value of the surrogate from messages (see `message_arrays`).
 
 At normalised ``log tau`` the Lagrangian of ``max <th, tau> + H_c(tau)`` has the value
 
@@ -13,14 +13,12 @@ For ``c_a > 0`` and ``c_i >= 0`` it is the dual function, so it bounds the maxim
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import carray
 
 from fieldfit._typing import FloatArray
-from fieldfit.graph.structure import next_row
-from fieldfit.inference.messages.message_arrays import NO_WEIGHT, TINY
+from fieldfit.graph.structure import Structure, next_row
+from fieldfit.inference.messages.message_arrays import NO_WEIGHT, TINY, Model, State
 from fieldfit.inference.messages.pair_update import largest_of
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, stack_scratch, store
@@ -28,7 +26,7 @@ from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, stack
 
 @kernel(fastmath=SAFE_FASTMATH)
 def fill_exp_tables(
-    structure: Any, log_table: FloatArray, factor_weight: FloatArray, exp_table: FloatArray
+    structure: Structure, log_table: FloatArray, factor_weight: FloatArray, exp_table: FloatArray
 ) -> int:
     """``exp((th_a - max th_a) / c_a)``; the first factor that forbids everything, or -1."""
     for factor in range(len(structure.scope_offsets) - 1):
@@ -67,7 +65,11 @@ def normalise(values: FloatArray, begin: int, end: int, target: FloatArray, offs
 
 @kernel(fastmath=SAFE_FASTMATH)
 def unary_beliefs(
-    structure: Any, model: Any, state: Any, beliefs: FloatArray, log_normalizer: FloatArray
+    structure: Structure,
+    model: Model,
+    state: State,
+    beliefs: FloatArray,
+    log_normalizer: FloatArray,
 ) -> None:
     """Beliefs of all variables and ``log z_i``; normalises ``state.log_belief`` on the way."""
     for i in range(len(structure.cardinalities)):
@@ -93,7 +95,11 @@ def unary_beliefs(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def factor_beliefs(
-    structure: Any, model: Any, state: Any, beliefs: FloatArray, log_normalizer: FloatArray
+    structure: Structure,
+    model: Model,
+    state: State,
+    beliefs: FloatArray,
+    log_normalizer: FloatArray,
 ) -> None:
     """Beliefs and ``log Z_a`` (0 for factors that send no messages) where that is still NaN.
 
@@ -152,7 +158,7 @@ def factor_beliefs(
 
 @kernel
 def largest_disagreements(
-    structure: Any, unary: FloatArray, tables: FloatArray, disagreement: FloatArray
+    structure: Structure, unary: FloatArray, tables: FloatArray, disagreement: FloatArray
 ) -> None:
     """For each variable, how far the marginals of its factors' beliefs are from its own belief.
 
@@ -197,8 +203,7 @@ def largest_disagreements(
                 disagreement[i] = max(disagreement[i], gap)
 
 
-# -- Pair beliefs --------------------------------------------------------------------------
-# Beliefs of pairwise factors with a common number of labels ``K`` (see `arrays` and `beliefs`).
+# -- Pairwise factors with a common number of labels --------------------------------------
 #
 #     tau_a(x, y) = e(x) E_a(x, y) f(y) / Z,    e = exp(lam_ax / c_a), f likewise,
 #     E_a = exp(th_a / c_a)
@@ -210,10 +215,10 @@ def largest_disagreements(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def pair_beliefs(
-    labels: Any,
-    structure: Any,
-    model: Any,
-    state: Any,
+    k: tuple[int, ...],
+    structure: Structure,
+    model: Model,
+    state: State,
     beliefs: FloatArray,
     log_normalizer: FloatArray,
 ) -> None:
@@ -221,8 +226,8 @@ def pair_beliefs(
 
     So does it where the sum is too small to be right in the linear domain.
     """
-    n_labels = len(labels)
-    inner = carray(stack_scratch(labels, 2), (2 * n_labels,))
+    n_labels = len(k)
+    inner = carray(stack_scratch(k, 2), (2 * n_labels,))
     for factor in range(len(structure.scope_offsets) - 1):
         first = load(structure.scope_offsets, factor)
         store(log_normalizer, factor, np.nan)
@@ -247,7 +252,7 @@ def pair_beliefs(
                 old = load(state.message, offset + y)
                 value = weight * load(state.log_belief, source + y) - old
                 store(inner, row + y, value * inverse if old > NO_WEIGHT else NO_WEIGHT)
-            top = largest_of(labels, inner, row)
+            top = largest_of(k, inner, row)
             possible &= top > NO_WEIGHT
             shift += top
             for y in range(n_labels):

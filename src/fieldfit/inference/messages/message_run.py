@@ -1,20 +1,25 @@
-"""One run of message passing: sweep, watch what changes, stop, and say what was reached."""
+"""One run of message passing: sweeps until convergence, adaptive damping, and the result.
+
+The value reported is the Lagrangian at the messages, see
+`fieldfit.inference.messages.message_beliefs`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._parallel import n_threads
+from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, conditioned_unary
+from fieldfit.graph.ragged import reduce_rows
 from fieldfit.graph.result import Bound, InferenceResult
+from fieldfit.inference.base import Evidence, Progress, ending
 from fieldfit.inference.messages.message_arrays import (
     ABOVE_TOLERANCE,
     CONTRADICTION,
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MessageRun",
-    "Progress",
     "at_floor",
     "build_model",
     "initial_state",
@@ -52,14 +56,14 @@ __all__ = [
     "sweep_kernel",
 ]
 
-# -- The arrays that message passing starts from: the model of a run and its first state ---
+# -- the model of a run and its first state -----------------------------------------------
 
 
 def build_model(
     graph: FactorGraph,
     potentials: Potentials,
     counting: CountingNumbers,
-    observed: dict[int, int] | ArrayLike | None,
+    observed: Evidence,
 ) -> Model:
     """Potentials with evidence and entropy applied, checked for factors that forbid everything."""
     unary = conditioned_unary(graph, potentials, observed)
@@ -82,7 +86,7 @@ def build_model(
     )
 
 
-def _floor(unary: NDArray[np.float64], tables: NDArray[np.float64], n_tables: int) -> float:
+def _floor(unary: FloatArray, tables: FloatArray, n_tables: int) -> float:
     """Ten times less than any sum of potentials, one from each table (taken as at least 100).
 
     On an acyclic graph a message is such a sum, so nothing is cut off there, however long a chain
@@ -113,7 +117,7 @@ def initial_state(graph: FactorGraph, model: Model, init: InferenceResult | None
     return state
 
 
-def at_floor(graph: FactorGraph, model: Model, state: State) -> NDArray[np.bool_]:
+def at_floor(graph: FactorGraph, model: Model, state: State) -> BoolArray:
     """Variables with a message near the floor (damping only approaches it): it would fall on."""
     is_low = state.message < 0.5 * model.floor
     if not is_low.any():
@@ -128,26 +132,21 @@ def at_floor(graph: FactorGraph, model: Model, state: State) -> NDArray[np.bool_
 def refresh_all(graph: FactorGraph, model: Model, state: State) -> None:
     """Beliefs of all variables from the messages; raises if a variable has no label left."""
     everyone = np.arange(graph.n_variables, dtype=np.int32)
-    labels = common_labels(graph)
-    flags = refresh(labels, graph.structure, everyone, 0, len(everyone), model, state)
+    k = common_labels(graph)
+    flags = refresh(k, graph.structure, everyone, 0, len(everyone), model, state)
     if flags & CONTRADICTION:
         raise_contradiction(graph, state)
 
 
 def raise_contradiction(graph: FactorGraph, state: State) -> NoReturn:
     """Say which variable has no possible label."""
-    impossible = np.add.reduceat(
-        state.log_belief > -np.inf, graph.unary_offsets[:-1], dtype=np.int64
-    )
-    empty = np.flatnonzero(impossible == 0)
+    possible = (state.log_belief > -np.inf).astype(np.float64)
+    empty = np.flatnonzero(reduce_rows(np.add, possible, graph.unary_offsets) == 0)
     where = f"no label of variable {empty[0]} is possible" if len(empty) else "messages vanish"
     raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {where}")
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
-
-Progress = Callable[[int, float], None]
+# -- sweeps, convergence, damping ---------------------------------------------------------
 
 #: Messages per kernel call, about half a second: between calls the user may interrupt.
 MESSAGES_PER_CALL = 20_000_000
@@ -156,9 +155,9 @@ SWEEPS_PER_CALL = 8
 #: Sweeps between two looks at whether the beliefs of a concave entropy agree (about three sweeps'
 #: worth of work).
 SWEEPS_PER_LOOK = 64
-#: Share of the tolerance below which a change is not passed on; at 1 the last sweep over
+#: Fraction of the tolerance below which a change is not passed on; at 1 the last sweep over
 #: everything often finds work left, at 0.1 a tenth more messages are computed.
-SETTLED = 0.25
+ACTIVE_FRACTION = 0.25
 #: Automatic damping: steps taken when the residual has not fallen for `PATIENCE` calls.
 DAMPING_STEPS = (0.3, 0.6, 0.9)
 PATIENCE = 8
@@ -175,7 +174,7 @@ class MessageRun:
         state: State,
         counting: CountingNumbers,
         progress: Progress | None,
-        free: NDArray[np.bool_] | None = None,
+        free: BoolArray | None = None,
     ) -> None:
         """``free`` marks the variables whose messages matter; ``None`` is all of them."""
         self.options = options
@@ -186,7 +185,7 @@ class MessageRun:
         self.model = model
         self.state = state
         self.progress = progress
-        self.labels = common_labels(batch.graph)
+        self.k = common_labels(batch.graph)
         self.is_bethe = bool(
             np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0)
         )
@@ -197,7 +196,7 @@ class MessageRun:
     def sweeps(self, max_sweeps: int) -> None:
         """Sweep until nothing changes by more than the tolerance.
 
-        Every few sweeps the plan is cut down to what may still change; when that has settled, a
+        Every few sweeps the plan is cut down to what may still change; when that has converged, a
         sweep over everything measures the residual, so that what is reported never rests on a
         message that was left out.
         """
@@ -220,7 +219,7 @@ class MessageRun:
             n_messages = max(1, len(plan.pair_target) + len(plan.slots))
             changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
             n_sweeps, flags = kernel(
-                self.labels, structure, plan, self.model, self.state, changes, damping.value, tol,
+                self.k, structure, plan, self.model, self.state, changes, damping.value, tol,
                 min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages,
                     left if plan is everything else left - 1),
             )  # fmt: skip
@@ -239,7 +238,7 @@ class MessageRun:
                 if self._disagreements(beliefs).max(initial=0.0) <= tol:
                     return
             if flags & ABOVE_TOLERANCE:
-                active = neighbours_of_moved(structure, self.changes, tol * SETTLED)
+                active = neighbours_of_moved(structure, self.changes, tol * ACTIVE_FRACTION)
                 plan = restricted_plan(structure, everything, active)
                 damping.watch(residual, len(plan.variables))
             elif plan is everything:
@@ -251,18 +250,18 @@ class MessageRun:
         """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
         graph, options = self.graph, self.options
         n_slots = max(1, len(graph.structure.variable_slots))
-        waiting = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
-        waiting[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
+        pending = np.zeros((int(graph.unary_offsets[-1]), 2))  # see `run_residual`
+        pending[graph.unary_offsets[:-1][graph.degrees > 0], 0] = 1.0 + options.tol
         per_call = MESSAGES_PER_CALL if self.progress is None else 8 * n_slots
         # the last pass may go over by one sweep, and a sweep is needed to verify
         total, most = 0, (options.max_iter - 2) * n_slots
         while total < most:
             n_messages, contradiction = residual_messages(
                 graph,
-                self.labels,
+                self.k,
                 self.model,
                 self.state,
-                waiting.reshape(-1),
+                pending.reshape(-1),
                 options.damping or 0.0,
                 options.tol,
                 min(per_call, most - total),
@@ -273,7 +272,7 @@ class MessageRun:
             if contradiction:
                 raise_contradiction(graph, self.state)
             if self.progress is not None:
-                self.progress(self.n_iter, float(waiting[:, 0].max(initial=0.0)))
+                self.progress(self.n_iter, float(pending[:, 0].max(initial=0.0)))
             if n_messages < per_call:
                 break
         # the pending changes only estimate the residual; a sweep measures it
@@ -287,7 +286,7 @@ class MessageRun:
         log_variable = np.empty(graph.n_variables)
         log_factor = np.empty(graph.n_factors)
         unary_beliefs(graph.structure, self.model, self.state, unary, log_variable)
-        pair_beliefs(self.labels, graph.structure, self.model, self.state, tables, log_factor)
+        pair_beliefs(self.k, graph.structure, self.model, self.state, tables, log_factor)
         factor_beliefs(graph.structure, self.model, self.state, tables, log_factor)
         return Beliefs(graph, unary, tables), log_variable, log_factor
 
@@ -302,7 +301,7 @@ class MessageRun:
     def result(self) -> InferenceResult:
         """Beliefs, ``B`` and what is proved about it.
 
-        An example has converged if its messages have settled, or, for a concave entropy, if its
+        An example has converged if its messages have converged, or, for a concave entropy, if its
         beliefs agree with each other: they are then the maximum (stationarity holds by their
         form), even where messages about labels of vanishing belief still drift.
         """
@@ -315,13 +314,13 @@ class MessageRun:
         values = batch.sum_variables(self.model.variable_total * log_variable)
         values += batch.sum_factors(self.model.factor_weight * log_factor + constants)
         low = batch.max_variables(at_floor(graph, self.model, self.state).astype(np.float64))
-        settled = (batch.max_variables(self.changes) <= tol) & (low == 0.0)
+        converged_examples = (batch.max_variables(self.changes) <= tol) & (low == 0.0)
         agreement = None
-        if self.counting.concave and not settled.all():
+        if self.counting.concave and not converged_examples.all():
             gaps = batch.max_variables(self._disagreements(beliefs))
             agreement = float(gaps.max(initial=0.0))
-            settled |= gaps <= tol
-        converged = bool(settled.all())
+            converged_examples |= gaps <= tol
+        converged = bool(converged_examples.all())
         residual = float(self.changes.max(initial=0.0))
         return InferenceResult(
             beliefs=beliefs,
@@ -330,39 +329,33 @@ class MessageRun:
             converged=converged,
             n_iter=self.n_iter,
             residual=residual,
-            status=self._status(residual, settled, bool(low.any()), agreement),
+            status=self._status(residual, converged_examples, bool(low.any()), agreement),
             method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
             log_partitions=values,
-            converged_examples=settled,
+            converged_examples=converged_examples,
             diagnostics={"n_messages": self.n_messages},
             state=self.state,
         )
 
     def _status(
-        self, residual: float, settled: NDArray[np.bool_], is_low: bool, agreement: float | None
+        self, residual: float, converged_examples: BoolArray, is_low: bool, agreement: float | None
     ) -> str:
         sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
-        if settled.all() and agreement is not None:
-            return f"converged: beliefs agree to {agreement:.2g} after {sweeps}"
-        if settled.all():
-            return f"converged: largest message change {residual:.2g} after {sweeps}"
-        where = ""
-        if len(settled) > 1:
-            where = f" in {int((~settled).sum())} of {len(settled)} examples"
-        if is_low:
-            return (
-                f"not converged{where}: hard zeros in cycles make messages grow without bound "
-                f"({sweeps}); TreeReweighted() may help"
-            )
-        return (
-            f"not converged{where}: largest message change {residual:.2g} after {sweeps} "
-            f"(tol {self.options.tol:.2g}); more sweeps, damping, another schedule or a concave "
-            f"entropy such as TreeReweighted() may help"
+        if converged_examples.all() and agreement is not None:
+            return ending(converged_examples, f"beliefs agree to {agreement:.2g} after {sweeps}")
+        if is_low and not converged_examples.all():
+            growth = f"hard zeros in cycles make messages grow without bound ({sweeps})"
+            return ending(converged_examples, growth, advice="TreeReweighted()")
+        return ending(
+            converged_examples,
+            f"largest message change {residual:.2g} after {sweeps}",
+            self.options.tol,
+            "more sweeps, damping, another schedule or a concave entropy such as TreeReweighted()",
         )
 
 
 class _Damping:
-    """The damping in force: as given, or, if ``None``, raised when the residual stops falling."""
+    """The current damping: as given, or, if ``None``, raised when the residual stops falling."""
 
     def __init__(self, given: float | None) -> None:
         self.value = 0.0 if given is None else given
@@ -387,7 +380,7 @@ class _Damping:
 
 def sweep_kernel(n_jobs: int | None) -> Any:
     """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
-    if n_jobs is None or n_jobs == 1:
+    if n_threads(n_jobs) == 1:
         return run_sweeps
     from fieldfit.inference.messages.message_sweeps import threaded_sweeps
 

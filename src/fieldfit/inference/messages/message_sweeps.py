@@ -1,22 +1,31 @@
-"""Sweeps over a plan: messages of a level, then the beliefs of its variables (see `arrays`)."""
+"""Sweeps of message passing over a plan, serial and in threads.
+
+A level of the plan is a set of messages that do not depend on each other: they are computed from
+the old beliefs, then the beliefs of the variables that received them are refreshed.  The update is
+stated in `fieldfit.inference.messages.message_arrays`.  Sweeps may be restricted to what can still
+change, and may split a level among threads; neither changes a bit of the messages computed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numba import carray, prange
 
-from fieldfit._typing import FloatArray, Index, IntArray
-from fieldfit.errors import InvalidInputError
+from fieldfit._parallel import kernel_threads
+from fieldfit._typing import BoolArray, FloatArray, Index, IntArray
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.factor_update import update_slots
 from fieldfit.inference.messages.message_arrays import (
     ABOVE_TOLERANCE,
     CONTRADICTION,
     NO_WEIGHT,
+    Changes,
+    Model,
     Plan,
+    State,
 )
 from fieldfit.inference.messages.pair_update import BLOCK, update_pairs
 from fieldfit.numeric.compile import kernel
@@ -25,17 +34,17 @@ from fieldfit.numeric.simd import SAFE_FASTMATH, load, stack_scratch, store
 
 @kernel(fastmath=SAFE_FASTMATH)
 def refresh(
-    labels: Any,
-    structure: Any,
+    k: tuple[int, ...],
+    structure: Structure,
     variables: IntArray,
     begin: Index,
     end: Index,
-    model: Any,
-    state: Any,
+    model: Model,
+    state: State,
 ) -> int:
     """``log tau_i = (th_i + sum_a m_ai) / chat_i``, maximum 0, for ``variables[begin:end]``."""
-    n_common = len(labels)
-    total = carray(stack_scratch(labels, 1), (n_common,))
+    n_common = len(k)
+    total = carray(stack_scratch(k, 1), (n_common,))
     flags = 0
     for index in range(begin, end):
         i = load(variables, index)
@@ -78,12 +87,12 @@ def refresh(
 
 @kernel
 def run_sweeps(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
-    changes: Any,
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
+    changes: Changes,
     damping: float,
     tol: float,
     max_sweeps: int,
@@ -98,7 +107,7 @@ def run_sweeps(
             begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
             if begin < end:
                 flags |= update_pairs(
-                    labels, structure, plan, begin, end, model, state, changes.pair, damping, tol
+                    k, structure, plan, begin, end, model, state, changes.pair, damping, tol
                 )
             begin, end = plan.slot_offsets[level], plan.slot_offsets[level + 1]
             if begin < end:
@@ -106,19 +115,19 @@ def run_sweeps(
                     structure, plan, begin, end, model, state, changes.slot, damping, tol
                 )
             begin, end = plan.variable_offsets[level], plan.variable_offsets[level + 1]
-            flags |= refresh(labels, structure, plan.variables, begin, end, model, state)
+            flags |= refresh(k, structure, plan.variables, begin, end, model, state)
         n_sweeps += 1
     return n_sweeps, flags
 
 
-# -- Restrict a plan to what may still change ----------------------------------------------
+# -- Active messages: restrict a plan to what may still change ---------------------------
 # A message depends on the beliefs of the other variables of its factor.  Where none of them moved
 # by more than a threshold in the last sweep there is nothing to do; in a large graph, or a batch
-# of many examples, most messages settle long before the last ones do.
+# of many examples, most messages converge long before the last ones do.
 
 
 @kernel
-def pair_owner(structure: Any, signed_factor: int) -> int:
+def pair_owner(structure: Structure, signed_factor: int) -> int:
     """Variable that receives the message of a pair slot."""
     if signed_factor >= 0:
         return load(structure.slot_variables, load(structure.scope_offsets, signed_factor) + 1)
@@ -126,7 +135,7 @@ def pair_owner(structure: Any, signed_factor: int) -> int:
 
 
 @kernel
-def variable_changes(structure: Any, plan: Any, changes: Any) -> FloatArray:
+def variable_changes(structure: Structure, plan: Plan, changes: Changes) -> FloatArray:
     """Largest change of a message into each variable in the last sweep over ``plan``."""
     largest = np.zeros(len(structure.cardinalities))
     for position in range(len(plan.pair_factor)):
@@ -139,7 +148,7 @@ def variable_changes(structure: Any, plan: Any, changes: Any) -> FloatArray:
 
 
 @kernel
-def neighbours_of_moved(structure: Any, largest: FloatArray, threshold: float) -> Any:
+def neighbours_of_moved(structure: Structure, largest: FloatArray, threshold: float) -> BoolArray:
     """Mark the variables that share a factor with one that moved by more than ``threshold``."""
     active = np.zeros(len(structure.cardinalities), dtype=np.bool_)
     for j in range(len(structure.cardinalities)):
@@ -158,7 +167,7 @@ def neighbours_of_moved(structure: Any, largest: FloatArray, threshold: float) -
 
 
 @kernel
-def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
+def restricted_plan(structure: Structure, plan: Plan, active: BoolArray) -> Plan:
     """The part of a plan whose messages go to active variables; levels are kept.
 
     A flooding plan lists the two slots of a pair one after the other, and blocks and threads rely
@@ -217,8 +226,7 @@ def restricted_plan(structure: Any, plan: Any, active: Any) -> Any:
     )
 
 
-# -- Threads -------------------------------------------------------------------------------
-# The sweeps of `sweeps` in threads: chunks of one level at a time, same messages bit for bit.
+# -- In threads: chunks of one level at a time, the same messages bit for bit ------------
 
 
 #: A level with less work than this per thread, in nanoseconds, is not worth waking one.
@@ -240,7 +248,7 @@ def chunk_bound(begin: int, end: int, chunk: int, n_chunks: int) -> Any:
 
 @kernel
 def slot_chunk_bound(
-    structure: Any, slots: IntArray, begin: int, end: int, chunk: int, n_chunks: int
+    structure: Structure, slots: IntArray, begin: int, end: int, chunk: int, n_chunks: int
 ) -> int:
     """`chunk_bound`, moved on so that the slots of one factor stay together."""
     bound = chunk_bound(begin, end, chunk, n_chunks)
@@ -254,21 +262,21 @@ def slot_chunk_bound(
 
 @kernel(parallel=True)
 def run_sweeps_in_threads(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
-    changes: Any,
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
+    changes: Changes,
     damping: float,
     tol: float,
     max_sweeps: int,
     n_threads: int,
 ) -> tuple[int, int]:
-    """`sweeps.run_sweeps` with ``n_threads`` chunks for each level that is large enough."""
+    """`run_sweeps` with ``n_threads`` chunks for each level that is large enough."""
     n_levels = len(plan.variable_offsets) - 1
     # nanoseconds of a message: index work, exponentials and logarithms, table
-    cost = 10 + 5 * len(labels) + len(labels) ** 2 // 2
+    cost = 10 + 5 * len(k) + len(k) ** 2 // 2
     chunk_flags = np.zeros(n_threads, dtype=np.int64)
     flags = ABOVE_TOLERANCE
     n_sweeps = 0
@@ -282,17 +290,17 @@ def run_sweeps_in_threads(
             n_messages = last_pair - first_pair + last_slot - first_slot
             if n_messages * cost < SMALLEST_CHUNK * n_threads:
                 flags |= update_pairs(
-                    labels, structure, plan, first_pair, last_pair, model, state, changes.pair,
+                    k, structure, plan, first_pair, last_pair, model, state, changes.pair,
                     damping, tol,
                 )  # fmt: skip
                 flags |= update_slots(
                     structure, plan, first_slot, last_slot, model, state, changes.slot, damping, tol
                 )
-                flags |= refresh(labels, structure, plan.variables, first, last, model, state)
+                flags |= refresh(k, structure, plan.variables, first, last, model, state)
                 continue
             for chunk in prange(n_threads):
                 chunk_flags[chunk] |= update_pairs(
-                    labels,
+                    k,
                     structure,
                     plan,
                     chunk_bound(first_pair, last_pair, chunk, n_threads),
@@ -319,7 +327,7 @@ def run_sweeps_in_threads(
                 )
             for chunk in prange(n_threads):
                 chunk_flags[chunk] |= refresh(
-                    labels,
+                    k,
                     structure,
                     plan.variables,
                     chunk_bound(first, last, chunk, n_threads),
@@ -333,20 +341,12 @@ def run_sweeps_in_threads(
     return n_sweeps, flags
 
 
-def threaded_sweeps(n_jobs: int) -> Callable[..., tuple[int, int]]:
-    """A function like `sweeps.run_sweeps` that uses ``n_jobs`` threads (-1: all cores)."""
-    available = int(numba.config.NUMBA_NUM_THREADS)
-    if n_jobs == 0 or n_jobs < -1:
-        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
-    n_threads = available if n_jobs == -1 else min(n_jobs, available)
+def threaded_sweeps(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
+    """A function like `run_sweeps` that uses ``n_jobs`` threads."""
 
     def run(*arguments: Any) -> tuple[int, int]:
-        before = numba.get_num_threads()
-        numba.set_num_threads(n_threads)
-        try:
+        with kernel_threads(n_jobs) as n_threads:
             n_sweeps, flags = run_sweeps_in_threads(*(*arguments, n_threads))
-        finally:
-            numba.set_num_threads(before)
         return int(n_sweeps), int(flags)
 
     return run

@@ -1,4 +1,4 @@
-"""Tree weights that tighten the tree-reweighted bound, by conditional gradient.
+"""Optimised edge appearance probabilities of tree-reweighted bounds, by conditional gradient.
 
 As a function of the weights the bound is
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, IntArray
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs
+from fieldfit.graph.ragged import reduce_rows, row_numbers
 from fieldfit.graph.result import InferenceResult
 from fieldfit.graph.spanning_forests import maximum_weight_forest
 
@@ -32,8 +32,8 @@ __all__ = ["multi_information", "optimize_weights"]
 
 MAX_STEPS = 50
 MAX_HALVINGS = 6
-#: Share of the starting weights that every vertex keeps: no weight can then vanish, and messages
-#: (which divide by weights) stay well conditioned. The bound gives away at most this share.
+#: Fraction of the starting weights that every vertex keeps: no weight can then vanish, and messages
+#: (which divide by weights) stay well conditioned. The bound loosens by at most this fraction.
 KEPT = 0.02
 #: Stop when at most this much can be gained, relative to the bound.
 RELATIVE_GAP = 1e-6
@@ -64,7 +64,7 @@ def optimize_weights(
     best = solve(start, None)
     if not best.converged or graph.is_acyclic:
         return best
-    examples = np.repeat(np.arange(batch.n_examples), np.diff(batch.factor_offsets))
+    examples = row_numbers(batch.factor_offsets)
     for step in range(MAX_STEPS):
         information = multi_information(best.beliefs)
         forest = maximum_weight_forest(graph, information)
@@ -106,9 +106,7 @@ def _bounds(result: InferenceResult) -> FloatArray:
     return np.asarray(result.log_partitions)
 
 
-def _entropies(values: FloatArray, offsets: NDArray[np.int32]) -> FloatArray:
-    """``-sum b log b`` of each segment; every segment has at least one entry."""
-    if len(offsets) == 1:
-        return np.zeros(0)
+def _entropies(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """``-sum b log b`` of each row."""
     positive = np.where(values > 0.0, values, 1.0)
-    return -np.add.reduceat(values * np.log(positive), offsets[:-1])
+    return -reduce_rows(np.add, values * np.log(positive), offsets)

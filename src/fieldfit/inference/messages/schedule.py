@@ -1,4 +1,4 @@
-"""Schedules: in which order messages are updated, as a plan that kernels run.
+"""Message schedules: flooding, sequential, tree and any given order, as plans that kernels run.
 
 A plan lists slots in levels.  Slots of one level do not depend on each other, so a level runs in
 blocks and in threads, and the result is the same as updating its slots one after the other.
@@ -8,7 +8,6 @@ instance, becomes a wave front along the anti-diagonals, with bit for bit the sa
 
 from __future__ import annotations
 
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,8 +16,15 @@ from numpy.typing import ArrayLike
 from fieldfit._typing import IntArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.spanning_forests import forest_cover, rooted_order
-from fieldfit.graph.structure import counting_order, greedy_colors, slot_levels, variable_levels
+from fieldfit.graph.ragged import rows
+from fieldfit.graph.spanning_forests import RootedForest, forest_cover, rooted_order
+from fieldfit.graph.structure import (
+    Structure,
+    counting_order,
+    greedy_colors,
+    slot_levels,
+    variable_levels,
+)
 from fieldfit.inference.messages.message_arrays import Plan
 from fieldfit.numeric.compile import kernel
 
@@ -35,11 +41,11 @@ __all__ = [
     "tree_plan",
 ]
 
-# -- Build a plan from slots and their levels, in linear time and with little extra memory ---
+# -- a plan from slots and their levels, in linear time and with little extra memory ------
 
 
 @kernel
-def is_pair_slot(structure: Any, slot: int, n_labels: int) -> bool:
+def is_pair_slot(structure: Structure, slot: int, n_labels: int) -> bool:
     """True if the slot's factor has two variables, both with ``n_labels`` labels."""
     factor = structure.slot_factors[slot]
     first = structure.scope_offsets[factor]
@@ -51,8 +57,8 @@ def is_pair_slot(structure: Any, slot: int, n_labels: int) -> bool:
 
 @kernel
 def build_plan(
-    structure: Any, slots: IntArray, levels: IntArray, n_levels: int, n_labels: int
-) -> Any:
+    structure: Structure, slots: IntArray, levels: IntArray, n_levels: int, n_labels: int
+) -> Plan:
     """`arrays.Plan` of slots with levels; inside a level the given order is kept.
 
     A level's variables are listed in the order in which its slots first name them.
@@ -108,8 +114,7 @@ def build_plan(
     return plan
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- schedules ----------------------------------------------------------------------------
 
 SCHEDULES = ("flooding", "sequential", "tree", "residual")
 
@@ -121,7 +126,7 @@ SHORTEST_RUN = 64
 
 
 def common_labels(graph: FactorGraph) -> tuple[int, ...]:
-    """A tuple as long as the number of labels for which pair kernels are compiled."""
+    """``k`` of pair kernels: a tuple as long as the number of labels they are compiled for."""
     return (0,) * graph.pair_cardinality
 
 
@@ -136,8 +141,7 @@ def plan_of_levels(
     """Plan from slots and the level of each; the order inside a level is kept."""
     if n_levels is None:
         n_levels = int(levels.max(initial=-1)) + 1
-    plan = build_plan(graph.structure, slots, levels, n_levels, len(common_labels(graph)))
-    return Plan(*plan)
+    return build_plan(graph.structure, slots, levels, n_levels, len(common_labels(graph)))
 
 
 def flooding_plan(graph: FactorGraph) -> Plan:
@@ -165,11 +169,8 @@ def sequential_plan(graph: FactorGraph, order: ArrayLike | None = None) -> Plan:
     else:
         sequence = _checked_order(graph, order)
         levels = variable_levels(structure, sequence)
-    counts = graph.degrees[sequence]
-    starts = structure.variable_slot_offsets[sequence]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    slots = structure.variable_slots[np.repeat(starts, counts) + within]
-    return plan_of_levels(graph, slots, np.repeat(levels, counts))
+    slots = structure.variable_slots[rows(structure.variable_slot_offsets, sequence)]
+    return plan_of_levels(graph, slots, np.repeat(levels, graph.degrees[sequence]))
 
 
 def message_order_plan(graph: FactorGraph, messages: ArrayLike) -> Plan:
@@ -277,15 +278,13 @@ _PLANS: WeakKeyDictionary[FactorGraph, dict[tuple[str, bool], Plan]] = WeakKeyDi
 # -- helpers ------------------------------------------------------------------------------
 
 
-def _two_passes(graph: FactorGraph, forest: Any) -> tuple[IntArray, IntArray]:
+def _two_passes(graph: FactorGraph, forest: RootedForest) -> tuple[IntArray, IntArray]:
     """Slots towards the roots, deepest factors first, then slots away from them."""
     factors = forest.factors
     up_slots, depths = forest.up_slots[factors], forest.factor_depths[factors]
     deepest = int(depths.max(initial=0))
     counts = graph.arities[factors]
-    starts = np.repeat(graph.scope_offsets[factors], counts)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    every = starts + within
+    every = rows(graph.scope_offsets, factors)
     is_down = every != np.repeat(up_slots, counts)
     down_slots = every[is_down]
     down_levels = np.repeat(depths, counts)[is_down]

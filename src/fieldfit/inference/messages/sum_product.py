@@ -17,23 +17,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from fieldfit._parallel import require_jobs
+from fieldfit._validation import (
+    require_instance,
+    require_integer,
+    require_number,
+    require_one_of,
+)
 from fieldfit.entropy.counting_numbers import Bethe, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.messages.message_run import MessageRun, Progress, build_model, initial_state
+from fieldfit.inference.base import Evidence, Inference, Progress
+from fieldfit.inference.messages.message_run import MessageRun, build_model, initial_state
 from fieldfit.inference.messages.optimized_tree_weights import optimize_weights
 from fieldfit.inference.messages.schedule import SCHEDULES
 
 __all__ = ["SumProduct"]
 
 
-@dataclass(frozen=True)
-class SumProduct:
+@dataclass(frozen=True, kw_only=True)
+class SumProduct(Inference):
     """Message passing with an entropy and a schedule.
 
     Parameters
@@ -50,7 +57,7 @@ class SumProduct:
         ``(factor, variable)``, each one message, as from `grid_clique_order`.  Either may come
         several times in a sweep.
     damping
-        Share of the old message that is kept, in [0, 1); ``None`` starts with none and adds some
+        Fraction of the old message that is kept, in [0, 1); ``None`` starts with none and adds some
         when the residual stops falling.
     tol
         Converged when no entry of a log-message changes by more than this in a sweep or, for a
@@ -69,7 +76,7 @@ class SumProduct:
     (2.079442, 'exact')
     """
 
-    entropy: Entropy = field(default_factory=Bethe)
+    entropy: Entropy = field(default_factory=Bethe, kw_only=False)
     schedule: str = "sequential"
     order: Any = None
     damping: float | None = None
@@ -77,31 +84,23 @@ class SumProduct:
     max_iter: int = 1000
     n_jobs: int | None = None
 
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-    ) -> InferenceResult:
-        """Beliefs and ``B`` of one graph; ``init`` is an earlier result on it to start from."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
-
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs and one ``B`` for each example; examples that have converged are left alone."""
+        """Beliefs and one ``B`` for each example; examples that have converged are left alone.
+
+        ``init`` is an earlier result of sum-product on graphs of this structure.
+        """
         graph = batch.graph
         free = None
         if observed is not None and not np.isneginf(potentials.factor_values).any():
-            # What an observed variable hears changes neither its belief nor B, where messages to
-            # it cancel; only with hard zeros it could still be told that its label is impossible.
+            # Messages to an observed variable change neither its belief nor B, where they
+            # cancel; only with hard zeros it could still learn that its label is impossible.
             free = observed_labels(graph, observed) < 0
 
         def solve(counting: CountingNumbers, start: InferenceResult | None) -> InferenceResult:
@@ -135,19 +134,12 @@ class SumProduct:
         return float(kept + max(sweeping, finishing))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(
-                f"entropy must be an object such as Bethe() or TreeReweighted(), "
-                f"got {self.entropy!r}"
-            )
-        if self.schedule not in SCHEDULES:
-            raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
-        if self.damping is not None and not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1) or None, got {self.damping}")
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        if self.max_iter < 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+        require_instance("entropy", self.entropy, Entropy, "Bethe() or TreeReweighted()")
+        require_one_of("schedule", self.schedule, SCHEDULES)
+        require_number("damping", self.damping, at_least=0, below=1, or_none=True)
+        require_number("tol", self.tol, above=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
+        require_jobs(self.n_jobs)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"

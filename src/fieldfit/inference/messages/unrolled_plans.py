@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._typing import IntArray
+from fieldfit._typing import BoolArray, IntArray
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.ragged import ranges, row_numbers, rows
 from fieldfit.graph.structure import counting_order, greedy_colors
 from fieldfit.inference.messages.message_arrays import Plan
 from fieldfit.inference.messages.schedule import (
@@ -59,7 +60,7 @@ def batch_plan(batch: Batch, schedule: str, order: Any, counting: CountingNumber
 _PLANS: WeakKeyDictionary[FactorGraph, dict[Any, Plan]] = WeakKeyDictionary()
 
 
-def _bethe_examples(batch: Batch, counting: CountingNumbers) -> NDArray[np.bool_]:
+def _bethe_examples(batch: Batch, counting: CountingNumbers) -> BoolArray:
     """Examples whose counting numbers are Bethe's."""
     others = (counting.factor != 1.0) & (batch.graph.arities >= 2)
     n_others = batch.sum_factors(others.astype(np.float64))
@@ -67,7 +68,7 @@ def _bethe_examples(batch: Batch, counting: CountingNumbers) -> NDArray[np.bool_
     return np.asarray(n_others == 0.0)
 
 
-def _joined_plan(batch: Batch, schedule: str, is_bethe: NDArray[np.bool_]) -> Plan:
+def _joined_plan(batch: Batch, schedule: str, is_bethe: BoolArray) -> Plan:
     if schedule == "flooding" or batch.n_examples == 1:
         return cached_plan(batch.graph, schedule, is_bethe=bool(is_bethe[0]))
     acyclic = {id(graph): graph.is_acyclic for graph in batch.graphs}
@@ -91,10 +92,8 @@ def _slots_and_levels(graph: FactorGraph, plan: Plan) -> tuple[IntArray, IntArra
     """The slots of a plan, those of pairs first, and the level of each."""
     factors = np.where(plan.pair_factor >= 0, plan.pair_factor, ~plan.pair_factor)
     pairs = graph.scope_offsets[factors] + (plan.pair_factor >= 0)
-    places = np.arange(len(plan.pair_offsets) - 1, dtype=np.int32)
-    levels = [np.repeat(places, np.diff(plan.pair_offsets)),
-              np.repeat(places, np.diff(plan.slot_offsets))]  # fmt: skip
-    return np.concatenate([pairs, plan.slots]).astype(np.int32), np.concatenate(levels)
+    levels = np.concatenate([row_numbers(plan.pair_offsets), row_numbers(plan.slot_offsets)])
+    return np.concatenate([pairs, plan.slots]).astype(np.int32), levels.astype(np.int32)
 
 
 def _runs_of_examples(batch: Batch) -> Plan:
@@ -104,27 +103,22 @@ def _runs_of_examples(batch: Batch) -> Plan:
     """
     graph = batch.graph
     structure = graph.structure
-    unary = np.diff(graph.unary_offsets[batch.variable_offsets]).astype(np.float64)
-    tables = np.diff(graph.table_offsets[batch.factor_offsets])
-    slots = graph.scope_offsets[batch.factor_offsets]
-    messages = np.diff(graph.message_offsets[slots])
+    unary = np.diff(batch.unary_offsets).astype(np.float64)
+    tables, messages = np.diff(batch.table_offsets), np.diff(batch.message_offsets)
     counts = np.diff(batch.variable_offsets)
     sizes = 8.0 * (2 * messages + tables + 2 * unary)
     # as `sequential_plan` has it for the example alone
     lengths = np.maximum(SHORTEST_RUN, RUN_BYTES / np.maximum(1.0, sizes / np.maximum(1, counts)))
     first_runs = ((np.cumsum(sizes) - sizes) // RUN_BYTES).astype(np.int64)
-    within = np.arange(graph.n_variables) - np.repeat(batch.variable_offsets[:-1], counts)
-    runs = np.repeat(first_runs, counts) + within // np.repeat(lengths.astype(np.int64), counts)
+    within = ranges(np.zeros(batch.n_examples, dtype=np.int64), counts)
+    of_example = batch.variable_examples()
+    runs = first_runs[of_example] + within // lengths.astype(np.int64)[of_example]
     colors = greedy_colors(structure)
     groups = runs * (int(colors.max(initial=-1)) + 1) + colors
-    _, dense = np.unique(groups, return_inverse=True)
-    dense = dense.astype(np.int32)
+    dense: IntArray = np.unique(groups, return_inverse=True)[1].astype(np.int32)
     sequence = counting_order(dense, int(dense.max(initial=-1)) + 1)
-    degrees = graph.degrees[sequence]
-    starts = structure.variable_slot_offsets[sequence]
-    inside = np.arange(degrees.sum()) - np.repeat(np.cumsum(degrees) - degrees, degrees)
-    ordered = structure.variable_slots[np.repeat(starts, degrees) + inside]
-    return plan_of_levels(graph, ordered, np.repeat(dense[sequence], degrees))
+    ordered = structure.variable_slots[rows(structure.variable_slot_offsets, sequence)]
+    return plan_of_levels(graph, ordered, np.repeat(dense[sequence], graph.degrees[sequence]))
 
 
 def _joined_order(batch: Batch, order: str | NDArray[Any]) -> NDArray[Any]:

@@ -1,14 +1,14 @@
-r"""A fixed number of sweeps as a map from potentials to beliefs, and the exact way back through it.
+r"""Unrolled sum-product: a fixed number of sweeps and its exact backward pass (back-propagation).
 
 Propagation that is stopped after a few sweeps of a fixed schedule, from uniform messages, is a
-differentiable function, converged or not.  `UnrolledSumProduct` evaluates it and pulls derivatives
-by beliefs back to the potentials, so that a model can be fitted for the beliefs that this very
-procedure will give (Domke, thesis 2009, chapter 5; Stoyanov, Ropson and Eisner, "Empirical risk
-minimization of graphical model parameters given approximate inference", 2011).  The derivatives are
-stated in `fieldfit.inference.messages.vjp_beliefs`.
+differentiable function, converged or not. `UnrolledSumProduct` evaluates it and propagates
+derivatives by beliefs back to the potentials (a vector-Jacobian product), so that a model can be
+fitted for the beliefs that this very procedure will give (Domke, thesis 2009, chapter 5; Stoyanov,
+Ropson and Eisner, "Empirical risk minimization of graphical model parameters given approximate
+inference", 2011). The derivatives are stated in `fieldfit.inference.messages.vjp_arrays`.
 
 The forward pass keeps the messages that every sweep overwrites (the *tape*); with ``checkpoints``
-it keeps the state before every few sweeps instead, and the way back repeats these sweeps.
+it keeps the state before every few sweeps instead, and the backward pass repeats these sweeps.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from fieldfit._parallel import n_threads, require_jobs
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.entropy.counting_numbers import Bethe, Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, require_graph
+from fieldfit.graph.ragged import offsets_of, reduce_rows
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Evidence, Inference, Progress
 from fieldfit.inference.messages.message_arrays import CONTRADICTION, Changes, Model, Plan, State
 from fieldfit.inference.messages.message_beliefs import factor_beliefs, pair_beliefs, unary_beliefs
 from fieldfit.inference.messages.message_run import build_model, raise_contradiction
 from fieldfit.inference.messages.message_sweeps import refresh
 from fieldfit.inference.messages.schedule import common_labels
 from fieldfit.inference.messages.unrolled_plans import GRID_ORDER, batch_plan
+from fieldfit.inference.messages.vjp_arrays import Adjoint, Tape
 from fieldfit.inference.messages.vjp_beliefs import (
-    Adjoint,
-    Tape,
     normalised_beliefs,
-    reverse_factor_beliefs,
-    reverse_unary_beliefs,
+    vjp_factor_beliefs,
+    vjp_unary_beliefs,
 )
-from fieldfit.inference.messages.vjp_sweeps import record_sweep, reverse_refresh, reverse_sweep
+from fieldfit.inference.messages.vjp_sweeps import sweep_with_tape, vjp_refresh, vjp_sweep
 
-__all__ = ["PulledBack", "UnrolledRun", "UnrolledSumProduct", "given_potentials", "require_count"]
+__all__ = ["Cotangents", "UnrolledRun", "UnrolledSumProduct", "given_potentials"]
 
-# -- One run of unrolled sweeps: forward with a tape, beliefs, and the way back ------------
-
+# -- one run: forward with a tape, beliefs, backward --------------------------------------
 
 #: Bounds of kernels are 32-bit, as in plans: for 64-bit ones other code is compiled, which may
 #: round differently.
@@ -54,8 +55,8 @@ _ZERO = np.int32(0)
 
 
 @dataclass(frozen=True)
-class PulledBack:
-    """The derivative of ``<g, beliefs>`` for given ``g``.
+class Cotangents:
+    """The vector-Jacobian product: derivatives of ``<g, beliefs>`` for given ``g``.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class PulledBack:
 
 
 class UnrolledRun:
-    """Sweeps on a batch, and the way back over them."""
+    """Sweeps on a batch, and the backward pass over them."""
 
     def __init__(
         self,
@@ -93,15 +94,15 @@ class UnrolledRun:
         self.method = method
         self._plan, self._models = plan, tuple(models)
         self._n_sweeps, self._length, self._damping = n_sweeps, length, damping
-        self._labels, self._structure = common_labels(graph), graph.structure
-        self._record, self._reverse = _sweep_kernels(n_jobs)
+        self._k, self._structure = common_labels(graph), graph.structure
+        self._sweep, self._vjp_sweep = _sweep_kernels(n_jobs)
         self._everyone = np.arange(graph.n_variables, dtype=np.int32)
         self._state = State(
             np.empty(int(graph.message_offsets[-1])), np.empty(int(graph.unary_offsets[-1]))
         )
         widths = graph.cardinalities[graph.slot_variables[plan.slots]]
-        offsets = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)]).astype(np.int64)
-        pairs = np.empty((length, len(plan.pair_target) * len(self._labels)))
+        offsets = offsets_of(widths)
+        pairs = np.empty((length, len(plan.pair_target) * len(self._k)))
         slots = np.empty((length, int(offsets[-1])))
         self._tapes = [Tape(pairs[row], slots[row], offsets) for row in range(length)]
         self._changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
@@ -113,7 +114,7 @@ class UnrolledRun:
     def forward(self) -> None:
         """All sweeps; leaves the tape of the last ones and the states before the others.
 
-        The way back takes the state with it, so whoever asks for more has the sweeps made again.
+        The backward pass overwrites the state, so that a second one repeats the sweeps.
         """
         if self._is_at_end:
             return
@@ -133,8 +134,8 @@ class UnrolledRun:
             model = self._model(sweep)
             if sweep > 0 and len(self._models) > 1:
                 self._refresh(model, state)
-            flags = self._record(
-                self._labels, self._structure, self._plan, model, state, self._changes,
+            flags = self._sweep(
+                self._k, self._structure, self._plan, model, state, self._changes,
                 self._damping, self._tapes[sweep - first],
             )  # fmt: skip
             if flags & CONTRADICTION:
@@ -145,7 +146,7 @@ class UnrolledRun:
 
     def _refresh(self, model: Model, state: State) -> None:
         count = np.int32(len(self._everyone))
-        flags = refresh(self._labels, self._structure, self._everyone, _ZERO, count, model, state)
+        flags = refresh(self._k, self._structure, self._everyone, _ZERO, count, model, state)
         if flags & CONTRADICTION:
             raise_contradiction(self.batch.graph, state)
 
@@ -166,7 +167,7 @@ class UnrolledRun:
         """Beliefs of factors; returns the logarithms of their normalisers."""
         log_factor = np.empty(self.batch.graph.n_factors)
         model = self._models[-1]
-        pair_beliefs(self._labels, self._structure, model, state, tables, log_factor)
+        pair_beliefs(self._k, self._structure, model, state, tables, log_factor)
         factor_beliefs(self._structure, model, state, tables, log_factor)
         return log_factor
 
@@ -175,7 +176,7 @@ class UnrolledRun:
         self.forward()
         graph, batch, model = self.batch.graph, self.batch, self._models[-1]
         unary, log_variable = np.empty(int(graph.unary_offsets[-1])), np.empty(graph.n_variables)
-        # the value needs normalised log-beliefs; the way back starts from those with maximum 0
+        # the value needs normalised log-beliefs; the backward pass starts from those with maximum 0
         state = _copied(self._state)
         unary_beliefs(self._structure, model, state, unary, log_variable)
         tables = np.empty(int(graph.table_offsets[-1]))
@@ -201,11 +202,9 @@ class UnrolledRun:
             log_partitions=values,
         )
 
-    # -- the way back -------------------------------------------------------------------------
+    # -- backward -----------------------------------------------------------------------------
 
-    def pull_back(
-        self, derivative: Potentials, beliefs: Beliefs, *, entropy: bool = False
-    ) -> PulledBack:
+    def vjp(self, derivative: Potentials, beliefs: Beliefs, *, entropy: bool = False) -> Cotangents:
         """From a derivative by beliefs to derivatives by potentials and, if asked, entropies.
 
         ``beliefs`` are those of this run, as `beliefs` gave them (with tables if the derivative by
@@ -237,9 +236,9 @@ class UnrolledRun:
             adjoint._replace(unary=one.unary_values, table=one.factor_values) for one in gradients
         ]
         given = np.require(derivative.unary_values, np.float64, ["C", "W"])
-        reverse_unary_beliefs(graph.unary_offsets, beliefs.unary_values, given, adjoint.log_belief)
+        vjp_unary_beliefs(graph.unary_offsets, beliefs.unary_values, given, adjoint.log_belief)
         if derivative.factor_values.any():
-            reverse_factor_beliefs(
+            vjp_factor_beliefs(
                 self._structure, self._models[-1], state, beliefs.factor_values,
                 np.require(derivative.factor_values, np.float64, ["C", "W"]), adjoints[-1], entropy,
             )  # fmt: skip
@@ -248,37 +247,37 @@ class UnrolledRun:
             if segment < n_segments - 1:
                 _copy(self._kept[segment], state)
                 self._sweep_segment(segment, state)
-            self._reverse_segment(segment, state, adjoints, entropy)
-        self._reverse_refresh(0, state, adjoints, entropy)
+            self._vjp_segment(segment, state, adjoints, entropy)
+        self._vjp_refresh(0, state, adjoints, entropy)
         for one in gradients:
             add_to_single_factors(graph, one.unary_values, one.factor_values)
         if not entropy:
-            return PulledBack(tuple(gradients))
-        return PulledBack(
+            return Cotangents(tuple(gradients))
+        return Cotangents(
             tuple(gradients), self._by_factor_weights(adjoint, gradients), adjoint.variable_total
         )
 
-    def _reverse_segment(
+    def _vjp_segment(
         self, segment: int, state: State, adjoints: Sequence[Adjoint], entropy: bool
     ) -> None:
         first = segment * self._length
         for sweep in range(min(first + self._length, self._n_sweeps) - 1, first - 1, -1):
             own = min(sweep, len(self._models) - 1)
-            self._reverse(
-                self._labels, self._structure, self._plan, self._models[own], state, adjoints[own],
+            self._vjp_sweep(
+                self._k, self._structure, self._plan, self._models[own], state, adjoints[own],
                 self._damping, entropy, self._tapes[sweep - first],
             )  # fmt: skip
             if sweep > 0 and len(self._models) > 1:
-                self._reverse_refresh(own, state, adjoints, entropy)
+                self._vjp_refresh(own, state, adjoints, entropy)
                 self._refresh(self._models[own - 1], state)
 
-    def _reverse_refresh(
+    def _vjp_refresh(
         self, own: int, state: State, adjoints: Sequence[Adjoint], entropy: bool
     ) -> None:
-        """Back through the beliefs of all variables at the start of a sweep."""
+        """Backward through the beliefs of all variables at the start of a sweep."""
         count = np.int32(len(self._everyone))
-        reverse_refresh(
-            self._labels, self._structure, self._everyone, _ZERO, count, self._models[own], state,
+        vjp_refresh(
+            self._k, self._structure, self._everyone, _ZERO, count, self._models[own], state,
             adjoints[own], entropy,
         )  # fmt: skip
 
@@ -286,20 +285,17 @@ class UnrolledRun:
         """``g[c_a]`` from the inner products with messages and those with potentials."""
         graph = self.batch.graph
         total = adjoint.products.copy()
-        linking = np.flatnonzero(graph.arities >= 2)
-        if len(linking) == 0:
-            return total
         for one, model in zip(gradients, self._models, strict=True):
             terms = one.factor_values * np.where(np.isneginf(model.log_table), 0.0, model.log_table)
-            total -= np.add.reduceat(terms, graph.table_offsets[:-1])
+            total -= reduce_rows(np.add, terms, graph.table_offsets)
         total /= self._models[0].factor_weight
         return np.where(graph.arities >= 2, total, 0.0)
 
 
 def _sweep_kernels(n_jobs: int | None) -> tuple[Any, Any]:
     """The serial or the threaded sweeps; the threaded ones are compiled only when asked for."""
-    if n_jobs is None or n_jobs == 1:
-        return record_sweep, reverse_sweep
+    if n_threads(n_jobs) == 1:
+        return sweep_with_tape, vjp_sweep
     from fieldfit.inference.messages.vjp_sweeps import threaded_kernels
 
     return threaded_kernels(n_jobs)
@@ -314,14 +310,13 @@ def _copy(source: State, target: State) -> None:
     target.log_belief[:] = source.log_belief
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- options ------------------------------------------------------------------------------
 
 SCHEDULES = ("sequential", "flooding", "tree")
 
 
-@dataclass(frozen=True)
-class UnrolledSumProduct:
+@dataclass(frozen=True, kw_only=True)
+class UnrolledSumProduct(Inference):
     """Exactly ``n_sweeps`` sweeps of message passing from uniform messages.
 
     Parameters
@@ -333,7 +328,7 @@ class UnrolledSumProduct:
         ``order`` is for one example, and every example of a batch follows it; ``"grid"`` stands for
         `grid_clique_order` on grids of any size.
     damping
-        Share of the old message that is kept, in [0, 1).
+        Fraction of the old message that is kept, in [0, 1).
     checkpoints
         ``None`` keeps the tape of all sweeps.  A number ``s`` keeps the messages of every ``s``-th
         sweep and the tape of ``s`` sweeps, and computes the others twice; ``"sqrt"`` takes about
@@ -352,7 +347,7 @@ class UnrolledSumProduct:
     array([0.432, 0.568])
     """
 
-    n_sweeps: int = 5
+    n_sweeps: int = field(default=5, kw_only=False)
     entropy: Entropy = field(default_factory=Bethe)
     schedule: str = "sequential"
     order: Any = None
@@ -361,14 +356,13 @@ class UnrolledSumProduct:
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        require_count("n_sweeps", self.n_sweeps)
+        require_integer("n_sweeps", self.n_sweeps, at_least=1)
         if not isinstance(self.entropy, Entropy) or self.entropy.is_optimized:
             raise InvalidInputError(
                 "entropy must be an object with fixed counting numbers, such as Bethe() or "
                 f"TreeReweighted(), got {self.entropy!r}"
             )
-        if self.schedule not in SCHEDULES:
-            raise InvalidInputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
+        require_one_of("schedule", self.schedule, SCHEDULES)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"
@@ -377,40 +371,34 @@ class UnrolledSumProduct:
             raise InvalidInputError(
                 f"order must be an array, {GRID_ORDER!r} or None, got {self.order!r}"
             )
-        if not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
-        if self.checkpoints is not None and self.checkpoints != "sqrt":
-            require_count("checkpoints", self.checkpoints)
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-    ) -> InferenceResult:
-        """Beliefs of one graph after the sweeps."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init)
+        require_number("damping", self.damping, at_least=0, below=1)
+        if self.checkpoints != "sqrt":
+            require_integer("checkpoints", self.checkpoints, at_least=1, or_none=True)
+        require_jobs(self.n_jobs)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
+        progress: Progress | None = None,
     ) -> InferenceResult:
         """Beliefs of every example after the sweeps, as they are.
 
-        ``init`` is there for the protocol of inferences and not used: the map starts from uniform
-        messages.  The result says ``converged=False``, for no tolerance was asked for or met.
+        ``init`` is ignored: the map starts from uniform messages.  The result says
+        ``converged=False``, for no tolerance was asked for or met.
         """
-        return self._record(batch, potentials, observed, 1).result()
+        result = self._record(batch, potentials, observed, 1).result()
+        if progress is not None:
+            progress(result.n_iter, result.residual)
+        return result
 
     def record(
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
     ) -> UnrolledRun:
         """The sweeps with their tape, for derivatives.
 
@@ -446,7 +434,7 @@ class UnrolledSumProduct:
         self,
         batch: Batch,
         potentials: Potentials | Sequence[Potentials],
-        observed: dict[int, int] | ArrayLike | None,
+        observed: Evidence,
         length: int,
     ) -> UnrolledRun:
         given = given_potentials(potentials, self.n_sweeps)
@@ -479,10 +467,3 @@ def given_potentials(
             f"got {len(potentials)}"
         )
     return tuple(potentials)
-
-
-def require_count(name: str, value: Any) -> None:
-    """Refuse what is not a positive integer."""
-    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_integer or value < 1:
-        raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")

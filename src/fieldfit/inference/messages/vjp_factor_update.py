@@ -1,4 +1,4 @@
-"""The way back through `factor_messages`: any arity and cardinality (see `reverse_arrays`).
+"""Vector-Jacobian products of the factor update: any arity and cardinality (see `vjp_arrays`).
 
 A term of the derivative of the message to ``i`` is a product over the table's variables,
 ``t(y_a) = E(y_a) prod_j v_j(y_j)``, with ``v_j = exp(lam_aj / c_a)`` for the others and
@@ -7,21 +7,20 @@ A term of the derivative of the message to ``i`` is a product over the table's v
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray
-from fieldfit.graph.structure import next_row
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.inference.messages.factor_update import contract_exact, contract_sum, incoming_vectors
-from fieldfit.inference.messages.message_arrays import NO_WEIGHT, TINY
+from fieldfit.inference.messages.message_arrays import NO_WEIGHT, TINY, Model, Plan, State
+from fieldfit.inference.messages.vjp_arrays import Adjoint
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import fast_exp, load, store
 
 
 @kernel
 def spread_products(
-    structure: Any,
+    structure: Structure,
     exp_table: FloatArray,
     factor: int,
     vectors: FloatArray,
@@ -59,7 +58,7 @@ def spread_products(
 
 @kernel
 def spread_in_logs(
-    structure: Any,
+    structure: Structure,
     log_table: FloatArray,
     factor: int,
     slot: int,
@@ -97,14 +96,14 @@ def spread_in_logs(
 
 
 @kernel
-def reverse_slots(
-    structure: Any,
-    plan: Any,
+def vjp_slots(
+    structure: Structure,
+    plan: Plan,
     begin: int,
     end: int,
-    model: Any,
-    state: Any,
-    adjoint: Any,
+    model: Model,
+    state: State,
+    adjoint: Adjoint,
     damping: float,
     entropy: bool,
 ) -> None:
@@ -165,12 +164,12 @@ def reverse_slots(
 
 @kernel
 def add_margins(
-    structure: Any,
+    structure: Structure,
     factor: int,
     except_slot: int,
-    state: Any,
+    state: State,
     margins: FloatArray,
-    adjoint: Any,
+    adjoint: Adjoint,
     entropy: bool,
 ) -> None:
     """Margins of a table's derivative go to ``lam`` of every slot but one."""

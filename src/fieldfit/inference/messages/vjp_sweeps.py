@@ -1,4 +1,4 @@
-"""A sweep that keeps what it overwrites, and the way back over it (see `reverse_arrays`).
+"""Sweeps with a tape, and the backward pass over them (see `vjp_arrays`).
 
 Forward, a level first copies the messages that it will replace to the tape.  Backward, it takes
 them from there and forms the beliefs anew, so the state is again, bit for bit, what the level saw.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numba import carray, prange
 
+from fieldfit._parallel import kernel_threads
 from fieldfit._typing import Index, IntArray
-from fieldfit.errors import InvalidInputError
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.factor_update import update_slots
-from fieldfit.inference.messages.message_arrays import NO_WEIGHT
+from fieldfit.inference.messages.message_arrays import NO_WEIGHT, Changes, Model, Plan, State
 from fieldfit.inference.messages.message_sweeps import (
     SMALLEST_CHUNK,
     chunk_bound,
@@ -24,16 +24,19 @@ from fieldfit.inference.messages.message_sweeps import (
     slot_chunk_bound,
 )
 from fieldfit.inference.messages.pair_update import update_pairs
-from fieldfit.inference.messages.vjp_factor_update import reverse_slots
-from fieldfit.inference.messages.vjp_pair_update import reverse_pairs
+from fieldfit.inference.messages.vjp_arrays import Adjoint, Tape
+from fieldfit.inference.messages.vjp_factor_update import vjp_slots
+from fieldfit.inference.messages.vjp_pair_update import vjp_pairs
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import load, stack_scratch, store
 
 
 @kernel
-def save_pairs(labels: Any, plan: Any, begin: int, end: int, state: Any, tape: Any) -> None:
+def save_pairs(
+    k: tuple[int, ...], plan: Plan, begin: int, end: int, state: State, tape: Tape
+) -> None:
     """Copy the messages of pair slots ``begin`` to ``end`` of the plan to the tape."""
-    n_labels = len(labels)
+    n_labels = len(k)
     for index in range(begin, end):
         target = load(plan.pair_target, index)
         for y in range(n_labels):
@@ -41,7 +44,9 @@ def save_pairs(labels: Any, plan: Any, begin: int, end: int, state: Any, tape: A
 
 
 @kernel
-def save_slots(structure: Any, plan: Any, begin: int, end: int, state: Any, tape: Any) -> None:
+def save_slots(
+    structure: Structure, plan: Plan, begin: int, end: int, state: State, tape: Tape
+) -> None:
     """`save_pairs` for all other slots."""
     for index in range(begin, end):
         target = structure.message_offsets[plan.slots[index]]
@@ -52,18 +57,18 @@ def save_slots(structure: Any, plan: Any, begin: int, end: int, state: Any, tape
 
 @kernel
 def restore_pairs(
-    labels: Any,
-    plan: Any,
+    k: tuple[int, ...],
+    plan: Plan,
     begin: int,
     end: int,
-    state: Any,
-    tape: Any,
-    adjoint: Any,
+    state: State,
+    tape: Tape,
+    adjoint: Adjoint,
     damping: float,
     entropy: bool,
 ) -> None:
     """Put back the messages of pair slots; first note ``<g[new], new>``, ``new`` undamped."""
-    n_labels = len(labels)
+    n_labels = len(k)
     for index in range(begin, end):
         target = load(plan.pair_target, index)
         place = index * n_labels
@@ -82,13 +87,13 @@ def restore_pairs(
 
 @kernel
 def restore_slots(
-    structure: Any,
-    plan: Any,
+    structure: Structure,
+    plan: Plan,
     begin: int,
     end: int,
-    state: Any,
-    tape: Any,
-    adjoint: Any,
+    state: State,
+    tape: Tape,
+    adjoint: Adjoint,
     damping: float,
     entropy: bool,
 ) -> None:
@@ -111,20 +116,20 @@ def restore_slots(
 
 
 @kernel
-def reverse_refresh(
-    labels: Any,
-    structure: Any,
+def vjp_refresh(
+    k: tuple[int, ...],
+    structure: Structure,
     variables: IntArray,
     begin: Index,
     end: Index,
-    model: Any,
-    state: Any,
-    adjoint: Any,
+    model: Model,
+    state: State,
+    adjoint: Adjoint,
     entropy: bool,
 ) -> None:
-    """The way back through `sweeps.refresh` for ``variables[begin:end]``, and through ``lam``."""
-    n_common = len(labels)
-    total = carray(stack_scratch(labels, 1), (n_common,))
+    """Backward through `refresh` for ``variables[begin:end]``, and through ``lam``."""
+    n_common = len(k)
+    total = carray(stack_scratch(k, 1), (n_common,))
     for index in range(begin, end):
         i = load(variables, index)
         offset = load(structure.unary_offsets, i)
@@ -183,24 +188,24 @@ def reverse_refresh(
 
 
 @kernel
-def record_sweep(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
-    changes: Any,
+def sweep_with_tape(
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
+    changes: Changes,
     damping: float,
-    tape: Any,
+    tape: Tape,
 ) -> int:
     """One sweep over a plan, with a tape; returns flags."""
     flags = 0
     for level in range(len(plan.variable_offsets) - 1):
         begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
         if begin < end:
-            save_pairs(labels, plan, begin, end, state, tape)
+            save_pairs(k, plan, begin, end, state, tape)
             flags |= update_pairs(
-                labels, structure, plan, begin, end, model, state, changes.pair, damping, np.inf
+                k, structure, plan, begin, end, model, state, changes.pair, damping, np.inf
             )
         begin, end = plan.slot_offsets[level], plan.slot_offsets[level + 1]
         if begin < end:
@@ -209,65 +214,62 @@ def record_sweep(
                 structure, plan, begin, end, model, state, changes.slot, damping, np.inf
             )
         begin, end = plan.variable_offsets[level], plan.variable_offsets[level + 1]
-        flags |= refresh(labels, structure, plan.variables, begin, end, model, state)
+        flags |= refresh(k, structure, plan.variables, begin, end, model, state)
     return flags
 
 
 @kernel
-def reverse_sweep(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
-    adjoint: Any,
+def vjp_sweep(
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
+    adjoint: Adjoint,
     damping: float,
     entropy: bool,
-    tape: Any,
+    tape: Tape,
 ) -> None:
-    """The way back over one sweep; ``entropy`` asks for the derivatives by counting numbers."""
+    """Backward over one sweep; ``entropy`` asks for the derivatives by counting numbers."""
     for level in range(len(plan.variable_offsets) - 2, -1, -1):
         first, last = plan.variable_offsets[level], plan.variable_offsets[level + 1]
         first_pair, last_pair = plan.pair_offsets[level], plan.pair_offsets[level + 1]
         first_slot, last_slot = plan.slot_offsets[level], plan.slot_offsets[level + 1]
-        reverse_refresh(
-            labels, structure, plan.variables, first, last, model, state, adjoint, entropy
-        )
-        restore_pairs(labels, plan, first_pair, last_pair, state, tape, adjoint, damping, entropy)
+        vjp_refresh(k, structure, plan.variables, first, last, model, state, adjoint, entropy)
+        restore_pairs(k, plan, first_pair, last_pair, state, tape, adjoint, damping, entropy)
         restore_slots(
             structure, plan, first_slot, last_slot, state, tape, adjoint, damping, entropy
         )
-        refresh(labels, structure, plan.variables, first, last, model, state)
+        refresh(k, structure, plan.variables, first, last, model, state)
         if first_pair < last_pair:
-            reverse_pairs(
-                labels, structure, plan, first_pair, last_pair, model, state, adjoint, damping,
+            vjp_pairs(
+                k, structure, plan, first_pair, last_pair, model, state, adjoint, damping,
                 entropy,
             )  # fmt: skip
         if first_slot < last_slot:
-            reverse_slots(
+            vjp_slots(
                 structure, plan, first_slot, last_slot, model, state, adjoint, damping, entropy
             )
 
 
-# -- Reverse threads -----------------------------------------------------------------------
-# Recorded sweeps and the way back in threads: chunks of one level, same numbers bit for bit.
+# -- In threads: chunks of one level, the same numbers bit for bit ------------------------
 
 
 @kernel(parallel=True)
-def record_in_threads(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
-    changes: Any,
+def sweep_with_tape_in_threads(
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
+    changes: Changes,
     damping: float,
-    tape: Any,
+    tape: Tape,
     n_threads: int,
 ) -> int:
-    """`recorded_sweeps.record_sweep` with ``n_threads`` chunks for each large level."""
-    # nanoseconds of a message, as in `threads`
-    cost = 10 + 5 * len(labels) + len(labels) ** 2 // 2
+    """`sweep_with_tape` with ``n_threads`` chunks for each large level."""
+    # nanoseconds of a message, as in `run_sweeps_in_threads`
+    cost = 10 + 5 * len(k) + len(k) ** 2 // 2
     chunk_flags = np.zeros(n_threads, dtype=np.int64)
     for level in range(len(plan.variable_offsets) - 1):
         first_pair, last_pair = plan.pair_offsets[level], plan.pair_offsets[level + 1]
@@ -279,9 +281,9 @@ def record_in_threads(
         for chunk in prange(n_chunks):
             begin = chunk_bound(first_pair, last_pair, chunk, n_chunks)
             end = chunk_bound(first_pair, last_pair, chunk + 1, n_chunks)
-            save_pairs(labels, plan, begin, end, state, tape)
+            save_pairs(k, plan, begin, end, state, tape)
             chunk_flags[chunk] |= update_pairs(
-                labels, structure, plan, begin, end, model, state, changes.pair, damping, np.inf
+                k, structure, plan, begin, end, model, state, changes.pair, damping, np.inf
             )
             begin = slot_chunk_bound(structure, plan.slots, first_slot, last_slot, chunk, n_chunks)
             end = slot_chunk_bound(
@@ -293,7 +295,7 @@ def record_in_threads(
             )
         for chunk in prange(n_chunks):
             chunk_flags[chunk] |= refresh(
-                labels,
+                k,
                 structure,
                 plan.variables,
                 chunk_bound(first, last, chunk, n_chunks),
@@ -308,20 +310,20 @@ def record_in_threads(
 
 
 @kernel(parallel=True)
-def reverse_in_threads(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
-    adjoint: Any,
+def vjp_sweep_in_threads(
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
+    adjoint: Adjoint,
     damping: float,
     entropy: bool,
-    tape: Any,
+    tape: Tape,
     n_threads: int,
 ) -> None:
-    """`recorded_sweeps.reverse_sweep` likewise."""
-    cost = 10 + 5 * len(labels) + len(labels) ** 2 // 2
+    """`vjp_sweep` likewise."""
+    cost = 10 + 5 * len(k) + len(k) ** 2 // 2
     for level in range(len(plan.variable_offsets) - 2, -1, -1):
         first_pair, last_pair = plan.pair_offsets[level], plan.pair_offsets[level + 1]
         first_slot, last_slot = plan.slot_offsets[level], plan.slot_offsets[level + 1]
@@ -331,13 +333,11 @@ def reverse_in_threads(
         for chunk in prange(n_chunks):
             begin = chunk_bound(first, last, chunk, n_chunks)
             end = chunk_bound(first, last, chunk + 1, n_chunks)
-            reverse_refresh(
-                labels, structure, plan.variables, begin, end, model, state, adjoint, entropy
-            )
+            vjp_refresh(k, structure, plan.variables, begin, end, model, state, adjoint, entropy)
         for chunk in prange(n_chunks):
             begin = chunk_bound(first_pair, last_pair, chunk, n_chunks)
             end = chunk_bound(first_pair, last_pair, chunk + 1, n_chunks)
-            restore_pairs(labels, plan, begin, end, state, tape, adjoint, damping, entropy)
+            restore_pairs(k, plan, begin, end, state, tape, adjoint, damping, entropy)
             begin = slot_chunk_bound(structure, plan.slots, first_slot, last_slot, chunk, n_chunks)
             end = slot_chunk_bound(
                 structure, plan.slots, first_slot, last_slot, chunk + 1, n_chunks
@@ -346,39 +346,29 @@ def reverse_in_threads(
         for chunk in prange(n_chunks):
             begin = chunk_bound(first, last, chunk, n_chunks)
             end = chunk_bound(first, last, chunk + 1, n_chunks)
-            refresh(labels, structure, plan.variables, begin, end, model, state)
+            refresh(k, structure, plan.variables, begin, end, model, state)
         for chunk in prange(n_chunks):
             begin = chunk_bound(first_pair, last_pair, chunk, n_chunks)
             end = chunk_bound(first_pair, last_pair, chunk + 1, n_chunks)
-            reverse_pairs(
-                labels, structure, plan, begin, end, model, state, adjoint, damping, entropy
-            )
+            vjp_pairs(k, structure, plan, begin, end, model, state, adjoint, damping, entropy)
             begin = slot_chunk_bound(structure, plan.slots, first_slot, last_slot, chunk, n_chunks)
             end = slot_chunk_bound(
                 structure, plan.slots, first_slot, last_slot, chunk + 1, n_chunks
             )
-            reverse_slots(structure, plan, begin, end, model, state, adjoint, damping, entropy)
+            vjp_slots(structure, plan, begin, end, model, state, adjoint, damping, entropy)
 
 
-def threaded_kernels(n_jobs: int) -> tuple[Callable[..., int], Callable[..., None]]:
-    """Functions like `record_sweep` and `reverse_sweep` with ``n_jobs`` threads (-1: all cores)."""
-    available = int(numba.config.NUMBA_NUM_THREADS)
-    if n_jobs == 0 or n_jobs < -1:
-        raise InvalidInputError(f"n_jobs must be positive, -1 or None, got {n_jobs}")
-    n_threads = available if n_jobs == -1 else min(n_jobs, available)
+def threaded_kernels(n_jobs: int | None) -> tuple[Callable[..., int], Callable[..., None]]:
+    """Functions like `sweep_with_tape` and `vjp_sweep` with ``n_jobs`` threads."""
 
     def in_threads(kernel: Callable[..., Any], *arguments: Any) -> Any:
-        before = numba.get_num_threads()
-        numba.set_num_threads(n_threads)
-        try:
+        with kernel_threads(n_jobs) as n_threads:
             return kernel(*arguments, n_threads)
-        finally:
-            numba.set_num_threads(before)
 
-    def record(*arguments: Any) -> int:
-        return int(in_threads(record_in_threads, *arguments))
+    def forward(*arguments: Any) -> int:
+        return int(in_threads(sweep_with_tape_in_threads, *arguments))
 
-    def reverse(*arguments: Any) -> None:
-        in_threads(reverse_in_threads, *arguments)
+    def backward(*arguments: Any) -> None:
+        in_threads(vjp_sweep_in_threads, *arguments)
 
-    return record, reverse
+    return forward, backward

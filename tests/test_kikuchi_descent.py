@@ -12,7 +12,7 @@ import fieldfit as ff
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.potentials import Beliefs
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
-from fieldfit.inference.kikuchi.kikuchi_descent import relax_kikuchi
+from fieldfit.inference.kikuchi.kikuchi_descent import descend_kikuchi
 from fieldfit.inference.kikuchi.region_graph import RegionGraph
 
 
@@ -65,7 +65,7 @@ def product_free_energy(graph, potentials, start):
 @pytest.mark.parametrize("seed", range(6))
 def test_the_start_is_a_product(seed):
     graph, potentials, start, _ = random_case(seed)
-    found = relax_kikuchi(graph, potentials, start, n_rounds=0)
+    found = descend_kikuchi(graph, potentials, start, n_rounds=0)
     expected = product_free_energy(graph, potentials, start)
     assert found.start_free_energies[0] == pytest.approx(expected, rel=1e-10, abs=1e-10)
     np.testing.assert_array_equal(found.free_energies, found.start_free_energies)
@@ -83,10 +83,10 @@ def test_the_free_energy_never_rises(regions):
     """Over random models, data and numbers of rounds, and round by round."""
     for seed in range(150):
         graph, potentials, start, n_rounds = random_case(seed)
-        found = relax_kikuchi(graph, potentials, start, n_rounds, regions=regions)
+        found = descend_kikuchi(graph, potentials, start, n_rounds, regions=regions)
         assert found.free_energies[0] <= found.start_free_energies[0], seed
         assert np.isfinite(found.free_energies[0])
-        more = relax_kikuchi(graph, potentials, start, n_rounds + 2, regions=regions)
+        more = descend_kikuchi(graph, potentials, start, n_rounds + 2, regions=regions)
         size = 1.0 + abs(found.free_energies[0])
         assert more.free_energies[0] <= found.free_energies[0] + 1e-6 * size, seed
 
@@ -95,7 +95,7 @@ def test_the_free_energy_never_rises(regions):
 def test_the_value_is_that_of_the_beliefs(seed):
     """Kikuchi's free energy of what comes out, from the twin's own regions."""
     graph, potentials, start, n_rounds = random_case(seed, strongest=1.0)
-    found = relax_kikuchi(graph, potentials, start, n_rounds, tol=1e-11, max_iter=20_000)
+    found = descend_kikuchi(graph, potentials, start, n_rounds, tol=1e-11, max_iter=20_000)
     assert found.converged_examples.all()
     twin = twin_of(graph, potentials, outer_sets(graph))
     twin.old = {s: product_log_table(graph, start, s) for s in twin.inner}
@@ -121,7 +121,7 @@ def test_many_rounds_are_the_double_loop():
     graph = ff.FactorGraph.grid(4, 4, 2)
     potentials = random_tables(rng, graph, scale=0.6)
     start = smoothed(graph, rng.integers(0, 2, 16))
-    found = relax_kikuchi(graph, potentials, start, n_rounds=5000, tol=1e-9)
+    found = descend_kikuchi(graph, potentials, start, n_rounds=5000, tol=1e-9)
     result = GeneralizedSumProduct(tol=1e-10).run(graph, potentials)
     assert found.free_energies[0] == pytest.approx(-result.log_partition, rel=1e-9)
     np.testing.assert_allclose(found.unary, result.beliefs.unary_values, rtol=0, atol=1e-6)
@@ -133,7 +133,7 @@ def test_exact_regions_need_one_round():
     rng = np.random.default_rng(1)
     graph = ff.FactorGraph.grid(2, 2, 3)
     potentials = random_tables(rng, graph)
-    found = relax_kikuchi(graph, potentials, smoothed(graph, np.zeros(4, dtype=int)), 1)
+    found = descend_kikuchi(graph, potentials, smoothed(graph, np.zeros(4, dtype=int)), 1)
     exact = ff.BruteForce().run(graph, potentials)
     assert found.free_energies[0] == pytest.approx(-exact.log_partition, rel=1e-12)
 
@@ -148,7 +148,7 @@ def test_observed_variables_stay_points():
     labels = rng.integers(0, 3, 12)
     free = np.ones(12, dtype=bool)
     free[[0, 5, 6]] = False
-    found = relax_kikuchi(graph, potentials, smoothed(graph, labels), 3000, free, tol=1e-8)
+    found = descend_kikuchi(graph, potentials, smoothed(graph, labels), 3000, free, tol=1e-8)
     beliefs = Beliefs(graph, found.unary, found.factors)
     assert_distributions(beliefs)
     assert_locally_consistent(beliefs, atol=1e-6)
@@ -158,7 +158,7 @@ def test_observed_variables_stay_points():
     result = GeneralizedSumProduct(tol=1e-9).run(graph, potentials, observed)
     assert found.free_energies[0] == pytest.approx(-result.log_partition, rel=1e-7)
     # with everything observed nothing can move, and the free energy is minus the score
-    fixed = relax_kikuchi(graph, potentials, smoothed(graph, labels), 2, np.zeros(12, dtype=bool))
+    fixed = descend_kikuchi(graph, potentials, smoothed(graph, labels), 2, np.zeros(12, dtype=bool))
     assert fixed.free_energies[0] == pytest.approx(-potentials.score(labels), rel=1e-12)
     assert fixed.start_free_energies[0] == pytest.approx(-potentials.score(labels), rel=1e-12)
 
@@ -170,13 +170,13 @@ def test_hidden_variables_are_inferred_first():
     potentials = random_tables(rng, graph)
     labels = rng.integers(0, 2, 12)
     known = rng.random(12) < 0.6
-    first = relax_kikuchi(graph, potentials, smoothed(graph, labels, 0.5), 3000, ~known, tol=1e-9)
+    first = descend_kikuchi(graph, potentials, smoothed(graph, labels, 0.5), 3000, ~known, tol=1e-9)
     observed = {int(i): int(labels[i]) for i in np.flatnonzero(known)}
     clamped = GeneralizedSumProduct(tol=1e-10).run(graph, potentials, observed)
     np.testing.assert_allclose(first.unary, clamped.beliefs.unary_values, rtol=0, atol=1e-6)
     last = np.inf
     for n_rounds in (0, 1, 2, 5, 20):
-        found = relax_kikuchi(graph, potentials, first, n_rounds, smoothing=1e-3)
+        found = descend_kikuchi(graph, potentials, first, n_rounds, smoothing=1e-3)
         expected = 0.999 * first.unary + 0.001 / 2
         np.testing.assert_allclose(found.start_unary, expected, rtol=0, atol=1e-12)
         uniform = np.full(len(first.factors), 0.25)
@@ -187,7 +187,7 @@ def test_hidden_variables_are_inferred_first():
         assert found.free_energies[0] <= min(found.start_free_energies[0], last)
         last = found.free_energies[0]
     free = GeneralizedSumProduct(tol=1e-9).run(graph, potentials)
-    end = relax_kikuchi(graph, potentials, first, 5000, smoothing=1e-3, tol=1e-8)
+    end = descend_kikuchi(graph, potentials, first, 5000, smoothing=1e-3, tol=1e-8)
     assert not end.moving_examples.any()
     assert end.free_energies[0] == pytest.approx(-free.log_partition, rel=1e-7)
 
@@ -197,11 +197,11 @@ def test_a_start_on_forbidden_configurations_has_infinite_energy():
     differ = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
     potentials = ff.Potentials(graph, None, differ)
     labels = np.array([0, 1, 0, 1, 0, 1])
-    found = relax_kikuchi(graph, potentials, smoothed(graph, labels), 2000, tol=1e-9)
+    found = descend_kikuchi(graph, potentials, smoothed(graph, labels), 2000, tol=1e-9)
     assert found.start_free_energies[0] == np.inf
     assert found.free_energies[0] == pytest.approx(-np.log(2), abs=1e-6)  # both colourings
     with pytest.raises(ZeroWeightError):
-        relax_kikuchi(
+        descend_kikuchi(
             graph, potentials, smoothed(graph, np.zeros(6, dtype=int)), 5, np.zeros(6, dtype=bool)
         )
 
@@ -211,12 +211,12 @@ def test_company_and_threads_do_not_change_a_bit():
     batch = ff.graph.Batch.of([graph for graph, _, _ in cases])
     packed = batch.pack([potentials for _, potentials, _ in cases])
     start = np.concatenate([unary for _, _, unary in cases])
-    together = relax_kikuchi(batch, packed, start, 4)
-    threads = relax_kikuchi(batch, packed, start, 4, n_jobs=2)
+    together = descend_kikuchi(batch, packed, start, 4)
+    threads = descend_kikuchi(batch, packed, start, 4, n_jobs=2)
     np.testing.assert_array_equal(threads.unary, together.unary)
     parts = batch.split(Beliefs(batch.graph, together.unary, together.factors))
     for example, (graph, potentials, unary) in enumerate(cases):
-        alone = relax_kikuchi(graph, potentials, unary, 4)
+        alone = descend_kikuchi(graph, potentials, unary, 4)
         np.testing.assert_array_equal(parts[example].unary_values, alone.unary)
         np.testing.assert_array_equal(parts[example].factor_values, alone.factors)
         assert together.free_energies[example] == alone.free_energies[0]
@@ -225,7 +225,7 @@ def test_company_and_threads_do_not_change_a_bit():
 
 def test_rounds_that_are_cut_short_are_reported():
     graph, potentials, start, _ = random_case(4)
-    found = relax_kikuchi(graph, potentials, start, 1, max_iter=1, tol=1e-12)
+    found = descend_kikuchi(graph, potentials, start, 1, max_iter=1, tol=1e-12)
     assert not found.converged_examples.any()
 
 
@@ -236,20 +236,22 @@ def test_bad_input():
     graph = ff.FactorGraph.grid(2, 2, 2)
     zero, start = ff.Potentials(graph), np.full(8, 0.5)
     with pytest.raises(InvalidInputError, match=r"start must have shape \(8,\), got \(7,\)"):
-        relax_kikuchi(graph, zero, start[:7], 1)
+        descend_kikuchi(graph, zero, start[:7], 1)
     with pytest.raises(InvalidInputError, match="start must be a distribution for each"):
-        relax_kikuchi(graph, zero, 0.9 * start, 1)
+        descend_kikuchi(graph, zero, 0.9 * start, 1)
     with pytest.raises(InvalidInputError, match=r"smoothing must be in \[0, 1\), got 1.0"):
-        relax_kikuchi(graph, zero, start, 1, smoothing=1.0)
-    earlier = relax_kikuchi(graph, zero, start, 1, regions="bethe")
-    with pytest.raises(InvalidInputError, match="start must be a relaxation with these regions"):
-        relax_kikuchi(graph, zero, earlier, 1)
-    with pytest.raises(InvalidInputError, match="n_rounds must be at least 0, got -1"):
-        relax_kikuchi(graph, zero, start, -1)
+        descend_kikuchi(graph, zero, start, 1, smoothing=1.0)
+    earlier = descend_kikuchi(graph, zero, start, 1, regions="bethe")
+    with pytest.raises(InvalidInputError, match="start must be a descent with these regions"):
+        descend_kikuchi(graph, zero, earlier, 1)
+    with pytest.raises(
+        InvalidInputError, match="n_rounds must be an integer of at least 0, got -1"
+    ):
+        descend_kikuchi(graph, zero, start, -1)
     with pytest.raises(InvalidInputError, match=r"free must be a boolean array of shape \(4,\)"):
-        relax_kikuchi(graph, zero, start, 1, free=[1, 1, 0, 1])
+        descend_kikuchi(graph, zero, start, 1, free=[1, 1, 0, 1])
     with pytest.raises(InvalidInputError, match="potentials must belong"):
-        relax_kikuchi(ff.FactorGraph.chain(4, 2), zero, start, 1)
+        descend_kikuchi(ff.FactorGraph.chain(4, 2), zero, start, 1)
     other = RegionGraph.of(ff.FactorGraph.chain(4, 2))
     with pytest.raises(InvalidInputError, match="must be made for a graph of this structure"):
-        relax_kikuchi(graph, zero, start, 1, regions=other)
+        descend_kikuchi(graph, zero, start, 1, regions=other)
