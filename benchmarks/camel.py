@@ -17,11 +17,12 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from fieldfit._parallel import one_blas_thread
 from fieldfit.features.text import drop_rare
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.camel_dual import JointDual, WeightDual
 from fieldfit.learners.camel_rounds import CamelRounds
-from fieldfit.learners.problem import TemplateProblem, one_blas_thread
+from fieldfit.learners.problem import TemplateProblem
 from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
 from fieldfit.reproduce._base import markdown_table
 from fieldfit.reproduce._camel_ner_data import examples, model_labels, read_documents
@@ -61,10 +62,10 @@ def evaluations() -> list[str]:
     signs = iter(np.resize([1.0, -1.0], 1000))
     times = best_of(
         {
-            "piecewise": lambda: separate.assess(weights),
-            "piecewise, unary potentials shared": lambda: shared.assess(weights),
-            "CAMEL, joint dual": lambda: joint.assess(both),
-            "CAMEL, double loop, warm": lambda: double.assess(weights + next(signs) * step),
+            "piecewise": lambda: separate.evaluate(weights),
+            "piecewise, unary potentials shared": lambda: shared.evaluate(weights),
+            "CAMEL, joint dual": lambda: joint.evaluate(both),
+            "CAMEL, double loop, warm": lambda: double.evaluate(weights + next(signs) * step),
         },
         repeats=5,
     )

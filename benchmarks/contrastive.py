@@ -16,9 +16,10 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from fieldfit._parallel import one_blas_thread
 from fieldfit.io.seminars import read_seminars
 from fieldfit.learners.base import Penalty
-from fieldfit.learners.problem import TemplateProblem, one_blas_thread
+from fieldfit.learners.problem import TemplateProblem
 from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
 from fieldfit.objectives.base import Objective
 from fieldfit.reproduce._base import markdown_table

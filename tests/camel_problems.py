@@ -136,11 +136,11 @@ class TiedModel(Problem):
         self.statistics = sum(self.template.gradient(given) for given in indicators)
         self.n_samples = n_samples
 
-    def assess(self, weights):
+    def evaluate(self, weights):
         raise NotImplementedError("the rounds need statistics only")
 
-    def assess_part(self, weights, part):
-        return self.assess(weights)
+    def evaluate_part(self, weights, part):
+        return self.evaluate(weights)
 
     def linear_model(self):
         batch, weight = ff.Batch.of([self.graph]), np.array([float(self.n_samples)])

@@ -32,9 +32,9 @@ LEARNERS = {
 class Slow(Remembering):
     """Takes its time, so that kills fall into evaluations as well as into writing."""
 
-    def assess_part(self, weights, part):
+    def evaluate_part(self, weights, part):
         time.sleep(5e-4)
-        return super().assess_part(weights, part)
+        return super().evaluate_part(weights, part)
 
 
 def train(name, checkpoint):

@@ -105,7 +105,7 @@ def test_gradients_of_all_weights(ties, loss):
     problem = grid_problem(ImplicitLoss(loss, ff.Convex(0.5), fit_entropy=ties, tol=1e-12))
     rng = np.random.default_rng(1)
     weights = 0.4 * rng.normal(size=problem.n_weights)
-    found = problem.assess(weights)
+    found = problem.evaluate(weights)
     assert found.n_unconverged == 0
     step = 1e-5
     expected = np.zeros(len(weights))
@@ -114,7 +114,7 @@ def test_gradients_of_all_weights(ties, loss):
         for sign in (1.0, -1.0):
             moved = weights.copy()
             moved[z] += sign * step
-            sides.append(problem.assess(moved).value)
+            sides.append(problem.evaluate(moved).value)
         expected[z] = (sides[0] - sides[1]) / (2 * step)
     scale = max(1.0, np.abs(expected).max())
     np.testing.assert_allclose(found.gradient, expected, rtol=0, atol=1e-6 * scale)
@@ -126,8 +126,8 @@ def test_without_changes_the_entropy_is_the_given_one():
     one, two = grid_problem(plain), grid_problem(fitted)
     assert two.n_weights == one.n_weights + 2 + 4 + 4
     weights = np.random.default_rng(2).normal(size=one.n_weights)
-    alone = one.assess(weights)
-    both = two.assess(np.concatenate([weights, np.zeros(two.n_weights - one.n_weights)]))
+    alone = one.evaluate(weights)
+    both = two.evaluate(np.concatenate([weights, np.zeros(two.n_weights - one.n_weights)]))
     assert both.value == pytest.approx(alone.value, abs=1e-9)
     np.testing.assert_allclose(both.gradient[: one.n_weights], alone.gradient, rtol=0, atol=1e-8)
 

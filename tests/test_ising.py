@@ -18,7 +18,7 @@ from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.models.pairwise.ising_model import IsingModel
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, full_edges
-from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_problems import ReplicatedProblem
 from fieldfit.models.pairwise.sample_partition import InferredPartition
 from fieldfit.objectives.moment_matching import MomentMatching
 from fieldfit.objectives.piecewise import Piecewise
@@ -103,10 +103,10 @@ def test_objective_on_copies_is_the_fast_path():
     parameters = IsingParameters(N, SPARSE)
     weights = rng.normal(size=parameters.n_weights)
     fast = problem_of("pseudolikelihood", parameters, samples, np.ones(len(samples)))
-    slow = CopiesProblem(parameters, fast.samples, PseudoLikelihood())
-    assert fast.assess(weights).value == pytest.approx(slow.assess(weights).value, rel=1e-11)
+    slow = ReplicatedProblem(parameters, fast.samples, PseudoLikelihood())
+    assert fast.evaluate(weights).value == pytest.approx(slow.evaluate(weights).value, rel=1e-11)
     np.testing.assert_allclose(
-        fast.assess(weights).gradient, slow.assess(weights).gradient, atol=1e-11
+        fast.evaluate(weights).gradient, slow.evaluate(weights).gradient, atol=1e-11
     )
 
 

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.learners.problem import Assessment, Problem
+from fieldfit.learners.problem import Problem, ProblemValue
 
 __all__ = [
     "Fit",
@@ -59,6 +59,11 @@ class Fit:
 
 class Learner(ABC):
     """Moves weights until a problem is solved; subclasses are frozen dataclasses of options."""
+
+    #: True: it takes a step after every part of the data (a mini-batch).
+    is_stochastic: ClassVar[bool] = False
+    #: False: the weights that it is given to begin with make no difference.
+    uses_start: ClassVar[bool] = True
 
     @abstractmethod
     def minimize(
@@ -121,36 +126,36 @@ class PenalisedProblem:
         self.l2 = _checked("l2", penalty.l2, problem.n_weights)
         self.l1 = _checked("l1", penalty.l1, problem.n_weights)
         #: Whether the penalty has corners, so that weights become exactly zero.
-        self.has_corners = bool(np.any(self.l1 > 0.0))
+        self.has_l1 = bool(np.any(self.l1 > 0.0))
         #: How many examples there are, once it is known; it must not change after that.
         self.n_examples: int | None = None
         self._scratch = np.empty(problem.n_weights)
 
-    def assess(self, point: Point) -> None:
+    def evaluate(self, point: Point) -> None:
         """Value and gradient at ``point.weights``, written into ``point``."""
-        assessment = self.problem.assess(point.weights)
-        if assessment.value is None:
+        found = self.problem.evaluate(point.weights)
+        if found.value is None:
             raise InvalidInputError(
                 "problem must have a value for this learner, got an objective that has only a "
                 "gradient; use Adam or SGD"
             )
-        self.require_examples(assessment.n_examples)
+        self.require_examples(found.n_examples)
         # the problem may keep its array, so it is copied and never changed
-        np.copyto(point.gradient, assessment.gradient)
-        point.value = float(assessment.value) + self.value(point.weights)
+        np.copyto(point.gradient, found.gradient)
+        point.value = float(found.value) + self.value(point.weights)
         self.add_gradient(point.weights, point.gradient)
-        point.n_unconverged = assessment.n_unconverged
-        point.n_examples = assessment.n_examples
+        point.n_unconverged = found.n_unconverged
+        point.n_examples = found.n_examples
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """One group of examples, without the penalty."""
-        return self.problem.assess_part(weights, part)
+        return self.problem.evaluate_part(weights, part)
 
     def value(self, weights: FloatArray) -> float:
         """The whole penalty."""
         scaled = np.multiply(weights, self.l2, out=self._scratch)
         smooth = 0.5 * float(np.dot(scaled, weights))
-        if not self.has_corners:
+        if not self.has_l1:
             return smooth
         np.abs(weights, out=self._scratch)
         self._scratch *= self.l1

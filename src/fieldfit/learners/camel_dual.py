@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.counting_numbers import Convex
 from fieldfit.errors import ZeroWeightError
@@ -31,7 +32,7 @@ from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.schedule import common_labels
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.linear_model import LinearModel, LinearPart
-from fieldfit.learners.problem import Assessment, Problem, over_parts, weighted
+from fieldfit.learners.problem import Problem, ProblemValue, weighted
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 from fieldfit.objectives.likelihood import light_start
@@ -40,7 +41,7 @@ from fieldfit.objectives.piecewise import add_margins, fill_piece, largest, norm
 __all__ = [
     "Dual",
     "JointDual",
-    "PieceDual",
+    "PiecewiseDual",
     "Relinearisation",
     "WeightDual",
     "factor_models",
@@ -326,11 +327,11 @@ class Dual(Problem):
         self.centres[index] = unary.copy()
         return gap, squares if count else 0.0, count
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        return self.assess(weights)
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        return self.evaluate(weights)
 
     def _over_parts(self, run: Callable[[int], Found]) -> list[Found]:
-        return over_parts(run, len(self.model.parts), self.model.n_jobs)
+        return ordered_map(run, range(len(self.model.parts)), self.model.n_jobs)
 
 
 class JointDual(Dual):
@@ -346,7 +347,7 @@ class JointDual(Dual):
         self.offsets = self.n_shared + np.cumsum([0, *sizes])
         self.n_weights = int(self.offsets[-1])
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """Value and gradient in one pass over the tables."""
         shared = np.ascontiguousarray(weights[: self.n_shared])
         gradient = np.empty(self.n_weights)
@@ -369,7 +370,7 @@ class JointDual(Dual):
         for more, moments in self._over_parts(run):
             value += more
             gradient[: self.n_shared] += moments
-        return Assessment(value, gradient, 0, self.model.n_examples)
+        return ProblemValue(value, gradient, 0, self.model.n_examples)
 
     def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
         graph = self.model.parts[index].batch.graph
@@ -391,7 +392,7 @@ class JointDual(Dual):
         return slopes
 
 
-class PieceDual(Problem):
+class PiecewiseDual(Problem):
     """A joint dual whose factors need not agree (``delta = 0``): piecewise training."""
 
     n_parts = 1
@@ -401,13 +402,13 @@ class PieceDual(Problem):
         self.n_weights = joint.n_shared
         self._weights = np.zeros(joint.n_weights)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         self._weights[: self.n_weights] = weights
-        found = self._joint.assess(self._weights)
-        return Assessment(found.value, found.gradient[: self.n_weights], 0, found.n_examples)
+        found = self._joint.evaluate(self._weights)
+        return ProblemValue(found.value, found.gradient[: self.n_weights], 0, found.n_examples)
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        return self.assess(weights)
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        return self.evaluate(weights)
 
 
 class WeightDual(Dual):
@@ -419,7 +420,7 @@ class WeightDual(Dual):
         self.inference = SumProduct(entropy=Convex(unary=0.0), tol=tol)
         self._states: list[Any] = [None] * len(model.parts)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         def run(index: int) -> tuple[float, FloatArray, int]:
             part = self.model.parts[index]
             result = self._infer(index, weights)
@@ -440,7 +441,7 @@ class WeightDual(Dual):
             value += more
             gradient += moments
             n_unconverged += count
-        return Assessment(value, gradient, n_unconverged, self.model.n_examples)
+        return ProblemValue(value, gradient, n_unconverged, self.model.n_examples)
 
     def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
         graph = self.model.parts[index].batch.graph
@@ -466,7 +467,7 @@ class WeightDual(Dual):
         self._states[index] = light_start(result)
         return result
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * len(self.model.parts)
 

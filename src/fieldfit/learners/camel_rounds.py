@@ -23,7 +23,7 @@ import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.learners.base import Fit, Learner, PenalisedProblem, Penalty, Validation
-from fieldfit.learners.camel_dual import Dual, JointDual, PieceDual, WeightDual
+from fieldfit.learners.camel_dual import Dual, JointDual, PiecewiseDual, WeightDual
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.lbfgs import LBFGS, Descent
 from fieldfit.learners.linear_model import LinearModel, LinearPart
@@ -116,13 +116,13 @@ class Rounds(Method):
     # -- stages ---------------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
-        self.is_settled = False
+        self.is_consistent = False
         if self.objective.start == "piecewise":
             self.descent = self._new_descent()
             self.descent.begin(start)
         else:
             self._begin_first(start)
-        self.is_settled = True
+        self.is_consistent = True
 
     def step(self) -> Row:
         """One iteration; the last one of a stage also moves on to the next stage."""
@@ -130,18 +130,18 @@ class Rounds(Method):
             try:
                 row = self.descent.step()
             finally:
-                self.is_settled = self.descent.is_settled
+                self.is_consistent = self.descent.is_consistent
             self.n_steps += 1
         else:  # a stage whose start was its end
             row = self.descent.row()
         row["stage"] = "piecewise" if self.stage == PIECEWISE else f"round {self.stage}"
         if self.descent.outcome is not None or self.n_steps >= self.inner.max_iter:
-            self.is_settled = False
+            self.is_consistent = False
             if self.stage == PIECEWISE:
                 self._begin_first(self.descent.weights)
             else:
                 self._end_round(row)
-            self.is_settled = True
+            self.is_consistent = True
         return row
 
     def _begin_first(self, start: FloatArray) -> None:
@@ -167,7 +167,7 @@ class Rounds(Method):
         """A descent for the current stage."""
         if self.stage == PIECEWISE:
             joint = self.dual if isinstance(self.dual, JointDual) else JointDual(self.model)
-            pieces = PenalisedProblem(PieceDual(joint), self._penalty)
+            pieces = PenalisedProblem(PiecewiseDual(joint), self._penalty)
             return Descent(pieces, self.inner.history, self.inner.tol, PIECEWISE_TOL)
         value_tol = self.inner.tol**2 if self.inner.value_tol is None else self.inner.value_tol
         return Descent(self._penalised, self.inner.history, self.inner.tol, value_tol)
@@ -209,8 +209,8 @@ class Rounds(Method):
     def weights(self) -> FloatArray:
         return self.descent.weights[: self.dual.n_shared]
 
-    def forget(self) -> None:
-        self.dual.forget()
+    def reset_warm_start(self) -> None:
+        self.dual.reset_warm_start()
 
     def state(self) -> State:
         inner = self.descent.state()

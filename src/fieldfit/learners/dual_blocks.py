@@ -29,7 +29,7 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["CurvedBlock", "DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
+__all__ = ["BlockWithCurvature", "DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
 
 #: Messages to this: margins of a point then agree to about as much.
 MARGINALS_TOL = 1e-10
@@ -78,12 +78,12 @@ class DualBlock(Protocol):
         """
         ...
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Let messages start afresh."""
         ...
 
 
-class CurvedBlock(DualBlock, Protocol):
+class BlockWithCurvature(DualBlock, Protocol):
     """A block whose marginals messages find, and that knows how these follow its potentials."""
 
     def curvature(self, x: FloatArray) -> FloatArray:
@@ -99,7 +99,7 @@ class DualModel:
     statistics: FloatArray
     n_examples: int
     n_jobs: int = 1
-    curved: Sequence[CurvedBlock] = ()
+    curved: Sequence[BlockWithCurvature] = ()
 
 
 class GraphBlock:
@@ -176,7 +176,7 @@ class GraphBlock:
             return None
         return np.concatenate([found.beliefs.unary_values, found.beliefs.factor_values])
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         self._last = None
         if self._points is not None:
             self._points.forget()

@@ -24,21 +24,23 @@ Osokin et al., "Minding the gaps for block Frank-Wolfe optimization of structure
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import LONGEST, HullPoint, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import DualModel
-from fieldfit.learners.dual_newton import SoftPoints
+from fieldfit.learners.dual_newton import DualNewton
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
-from fieldfit.learners.problem import Problem, over_parts
+from fieldfit.learners.problem import Problem
 from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = ["DualFrankWolfe"]
@@ -63,6 +65,7 @@ class DualFrankWolfe(Learner):
     ``max_iter`` counts passes over the examples.
     """
 
+    uses_start: ClassVar[bool] = False
     objective: MLEStruct = field(default_factory=MLEStruct)
     max_iter: int = 1000
     random_state: int | None = 0
@@ -88,7 +91,7 @@ class DualFrankWolfe(Learner):
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method
         if self.objective.points == "marginals" and model.curved:
-            method = SoftPoints(self.objective, model, l2)
+            method = DualNewton(self.objective, model, l2)
         else:
             method = Passes(self.objective, model, l2, self.random_state)
         run = Run(
@@ -163,7 +166,7 @@ class Passes(Method):
         return sum(hull.entropy() for hull in self.hulls) - penalty
 
     def step(self) -> Row:
-        self.is_settled = False
+        self.is_consistent = False
         n_blocks = len(self.hulls)
         before = self.value()
         certifies = (
@@ -177,13 +180,8 @@ class Passes(Method):
         for begin in range(0, n_blocks, at_once):
             chosen = order[begin : begin + at_once]
             weights = self.weights.copy()
-            found = over_parts(
-                lambda k, w=weights, c=chosen: self._search(  # type: ignore[misc]
-                    int(c[k]), w, certifies
-                ),
-                len(chosen),
-                self.model.n_jobs,
-            )
+            search = partial(self._search, weights=weights, certifies=certifies)
+            found = ordered_map(search, chosen.tolist(), self.model.n_jobs)
             for block, (point, gap) in zip(chosen.tolist(), found, strict=True):
                 self.promised += gap
                 self._move(block, point, self.n_passes * n_blocks + begin)
@@ -198,7 +196,7 @@ class Passes(Method):
             self.outcome = Outcome(
                 True, f"converged: the objective is within {gap:.3g} of the optimum, certified"
             )
-        self.is_settled = True
+        self.is_consistent = True
         return {"objective": value, "gap": gap, "unconverged": 0.0}
 
     def _search(self, block: int, weights: FloatArray, certifies: bool) -> tuple[FloatArray, float]:
@@ -292,7 +290,7 @@ class Passes(Method):
                 }
             )
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Messages start afresh, as they do in a run that resumes."""
         for block in self.model.blocks:
-            block.forget()
+            block.reset_warm_start()

@@ -25,15 +25,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.inference.frank_wolfe.active_set import add_slopes, entropy
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import DualModel
 from fieldfit.learners.loop import Method, Outcome, Row
-from fieldfit.learners.problem import over_parts
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["SoftPoints"]
+__all__ = ["DualNewton"]
 
 #: Halvings of a step before giving up.
 MAX_HALVINGS = 20
@@ -54,7 +54,7 @@ class _Trial:
     dual: float
 
 
-class SoftPoints(Method):
+class DualNewton(Method):
     """The weights, their beliefs, and the best bounds so far."""
 
     def __init__(self, objective: MLEStruct, model: DualModel, l2: FloatArray) -> None:
@@ -72,7 +72,7 @@ class SoftPoints(Method):
         """Starts at weights of zero, whatever is given: the answer does not depend on it."""
 
     def step(self) -> Row:
-        self.is_settled = False
+        self.is_consistent = False
         now = self._now if self._now is not None else self._try(self._weights)
         found = None if now is None else self._search(now)
         if found is None:
@@ -87,7 +87,7 @@ class SoftPoints(Method):
             self.outcome = Outcome(
                 True, f"converged: the objective is within {gap:.3g} of the optimum, certified"
             )
-        self.is_settled = True
+        self.is_consistent = True
         return {"objective": self.lower, "gap": gap, "unconverged": 0.0}
 
     def _aim(self) -> float:
@@ -100,9 +100,9 @@ class SoftPoints(Method):
     def _search(self, now: _Trial) -> _Trial | None:
         """The next weights, and beliefs there."""
         gradient = self.l2 * now.weights - (self.model.statistics - now.features)
-        curvatures = over_parts(
+        curvatures = ordered_map(
             lambda k: self.blocks[k].curvature(now.beliefs[k]),
-            len(now.beliefs),
+            range(len(now.beliefs)),
             self.model.n_jobs,
         )
         scale = 1.0 / np.sqrt(self.l2)
@@ -129,7 +129,8 @@ class SoftPoints(Method):
 
     def _try(self, weights: FloatArray) -> _Trial | None:
         """Beliefs of all blocks at some weights, unless messages run away."""
-        found = over_parts(lambda k: self._beliefs(k, weights), len(self.blocks), self.model.n_jobs)
+        numbers = range(len(self.blocks))
+        found = ordered_map(lambda k: self._beliefs(k, weights), numbers, self.model.n_jobs)
         beliefs = [one for one in found if one is not None]
         if len(beliefs) < len(found):
             return None
@@ -140,9 +141,7 @@ class SoftPoints(Method):
             total += float(entropy(block.coefficients, soft))
         # messages that stop too early would make bad weights look good: see `left` above
         total_left = sum(
-            over_parts(
-                lambda k: self._left(k, weights, beliefs[k]), len(beliefs), self.model.n_jobs
-            )
+            ordered_map(lambda k: self._left(k, weights, beliefs[k]), numbers, self.model.n_jobs)
         )
         residual = self.model.statistics - features
         penalty = 0.5 * float(weights @ (self.l2 * weights))
@@ -184,8 +183,8 @@ class SoftPoints(Method):
         self.lower = -np.inf if lower is None else lower
         self.upper = np.inf if upper is None else upper
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Beliefs are computed afresh, as they are by a run that resumes."""
         self._now = None
         for block in self.blocks:
-            block.forget()
+            block.reset_warm_start()

@@ -36,7 +36,7 @@ from fieldfit.learners.line_search import Search, orthant_search, slope_search, 
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_integer, require_options
 from fieldfit.learners.problem import Problem
 
-__all__ = ["LBFGS", "Descent", "Pairs"]
+__all__ = ["LBFGS", "CorrectionPairs", "Descent"]
 
 # -- The memory of L-BFGS: the last steps and changes of the gradient, and what they say ---
 # With pairs ``s_k = w_{k+1} - w_k`` and ``y_k = g_{k+1} - g_k`` the two-loop recursion multiplies a
@@ -51,7 +51,7 @@ __all__ = ["LBFGS", "Descent", "Pairs"]
 SMALLEST_COSINE = 1e-12
 
 
-class Pairs:
+class CorrectionPairs:
     """The newest ``history`` pairs, in two matrices that are filled in a circle."""
 
     def __init__(self, history: int, n_weights: int) -> None:
@@ -124,7 +124,7 @@ class Descent(Method):
         self.tol, self.value_tol = tol, value_tol
         self.point = Point(n_weights)
         self.trial = Point(n_weights)
-        self.pairs = Pairs(history, n_weights)
+        self.pairs = CorrectionPairs(history, n_weights)
         self.recent: list[float] = []
         #: How often the point was evaluated afresh, and whether it was since the last step.
         self.n_restarts, self.has_restarted = 0, False
@@ -133,19 +133,19 @@ class Descent(Method):
         #: False: the gradient is not that of the values, which then say nothing about a step.
         self.is_conservative = problem.problem.is_conservative
         # OWL-QN: the pseudo-gradient, and the signs that weights may have after the step
-        self.has_corners = problem.has_corners
+        self.has_l1 = problem.has_l1
         #: Weights without an L1 penalty: nothing holds them in their orthant.
-        self.is_free = np.broadcast_to(problem.l1 == 0.0, n_weights if self.has_corners else 0)
-        self.pseudo = np.empty(n_weights) if self.has_corners else self.point.gradient
-        self.orthant = np.empty(n_weights if self.has_corners else 0)
+        self.is_free = np.broadcast_to(problem.l1 == 0.0, n_weights if self.has_l1 else 0)
+        self.pseudo = np.empty(n_weights) if self.has_l1 else self.point.gradient
+        self.orthant = np.empty(n_weights if self.has_l1 else 0)
         self.gradient_norm = np.inf
 
     # -- one iteration --------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
-        self.is_settled = False
+        self.is_consistent = False
         np.copyto(self.point.weights, start)
-        self.problem.assess(self.point)
+        self.problem.evaluate(self.point)
         if not self.point.is_finite:
             raise InvalidInputError(
                 "start must have a finite objective and gradient, got an objective of "
@@ -153,7 +153,7 @@ class Descent(Method):
             )
         self.recent = [self.point.value]
         self._set_gradient()
-        self.is_settled = True
+        self.is_consistent = True
         if self.gradient_norm <= self.threshold():
             self.outcome = Outcome(True, "the start is optimal: " + self._small_gradient())
 
@@ -205,17 +205,17 @@ class Descent(Method):
         """
         self.has_restarted = True
         self.n_restarts += 1
-        self._assess(self.point)
+        self._evaluate_at(self.point)
         self.recent = [self.point.value]
         self._set_gradient()
 
-    def _assess(self, point: Point) -> None:
+    def _evaluate_at(self, point: Point) -> None:
         if self.has_restarted:
-            self.problem.problem.forget()
-        self.problem.assess(point)
+            self.problem.problem.reset_warm_start()
+        self.problem.evaluate(point)
 
     def _search_along(self, slope: float, step: float) -> Search:
-        if self.has_corners:
+        if self.has_l1:
             return orthant_search(self._evaluate_projected, self.point.value, slope, step)
         if not self.is_conservative:
             return slope_search(self._evaluate, slope, step)
@@ -226,7 +226,7 @@ class Descent(Method):
         """Value and slope after a step."""
         np.multiply(self.direction, step, out=self.trial.weights)
         self.trial.weights += self.point.weights
-        self._assess(self.trial)
+        self._evaluate_at(self.trial)
         if not self.trial.is_finite:
             return np.inf, np.nan
         return self.trial.value, float(np.dot(self.trial.gradient, self.direction))
@@ -237,14 +237,14 @@ class Descent(Method):
         self.trial.weights += self.point.weights
         np.multiply(self.trial.weights, self.orthant, out=self._scratch)
         self.trial.weights[(self._scratch <= 0.0) & ~self.is_free] = 0.0
-        self._assess(self.trial)
+        self._evaluate_at(self.trial)
         np.subtract(self.trial.weights, self.point.weights, out=self._scratch)
         promised = float(np.dot(self.pseudo, self._scratch))
         return (self.trial.value if self.trial.is_finite else np.inf), promised
 
     def _move(self) -> None:
         """Take the trial point, and remember the way there."""
-        self.is_settled = False
+        self.is_consistent = False
         self.has_restarted = False
         np.subtract(self.trial.weights, self.point.weights, out=self.direction)
         np.subtract(self.trial.gradient, self.point.gradient, out=self._scratch)
@@ -252,7 +252,7 @@ class Descent(Method):
         self.point, self.trial = self.trial, self.point
         self.recent = [*self.recent[-PERIOD:], self.point.value]
         self._set_gradient()
-        self.is_settled = True
+        self.is_consistent = True
 
     def _judge(self) -> Outcome | None:
         """Whether this is the end."""
@@ -298,7 +298,7 @@ class Descent(Method):
         pseudo = self.pseudo
         np.negative(pseudo, out=self.direction)
         self.pairs.multiply(self.direction)
-        if self.has_corners:
+        if self.has_l1:
             # entries that would go uphill are dropped
             np.multiply(self.direction, pseudo, out=self._scratch)
             self.direction[(self._scratch >= 0.0) & ~self.is_free] = 0.0
@@ -309,8 +309,8 @@ class Descent(Method):
 
     def _set_gradient(self) -> None:
         """The gradient, or with corners the one-sided derivative of steepest descent."""
-        self.pseudo = self.pseudo if self.has_corners else self.point.gradient
-        if self.has_corners:
+        self.pseudo = self.pseudo if self.has_l1 else self.point.gradient
+        if self.has_l1:
             set_pseudo_gradient(
                 self.point.weights, self.point.gradient, self.problem.l1, out=self.pseudo
             )
@@ -402,14 +402,14 @@ class LBFGS(Learner):
 
     Examples
     --------
-    >>> from fieldfit.learners.problem import Assessment, Problem
+    >>> from fieldfit.learners.problem import ProblemValue, Problem
     >>> class Parabola(Problem):
     ...     n_weights, n_parts = 2, 1
-    ...     def assess(self, weights):
+    ...     def evaluate(self, weights):
     ...         away = weights - [1.0, 2.0]
-    ...         return Assessment(0.5 * float(away @ away), away, 0, 1)
-    ...     def assess_part(self, weights, part):
-    ...         return self.assess(weights)
+    ...         return ProblemValue(0.5 * float(away @ away), away, 0, 1)
+    ...     def evaluate_part(self, weights, part):
+    ...         return self.evaluate(weights)
     >>> LBFGS().minimize(Parabola(), np.zeros(2), penalty=Penalty(l1=1.5)).weights
     array([0. , 0.5])
     """

@@ -39,12 +39,12 @@ class Outcome:
 class Method(ABC):
     """A learner in progress.
 
-    ``outcome`` is set when the method can or need not go on.  ``is_settled`` is False while the
+    ``outcome`` is set when the method can or need not go on.  ``is_consistent`` is False while the
     state is being changed: an interrupt at such a moment writes no checkpoint.
     """
 
     outcome: Outcome | None = None
-    is_settled: bool = True
+    is_consistent: bool = True
     #: True: ``max_iter`` is far beyond what is to be expected, so no share of it is shown.
     is_open_ended: bool = False
 
@@ -69,8 +69,8 @@ class Method(ABC):
     def restore(self, state: State) -> None:
         """Take over what `state` gave."""
 
-    def forget(self) -> None:  # noqa: B027  (most methods evaluate nothing but the problem)
-        """Drop what evaluations of its own keep (see `Problem.forget`)."""
+    def reset_warm_start(self) -> None:  # noqa: B027  (most methods evaluate nothing but the problem)
+        """Drop what evaluations of its own keep (see `Problem.reset_warm_start`)."""
 
 
 class Options(Protocol):
@@ -119,7 +119,7 @@ class Run:
         saved = None if self._checkpoint is None else self._checkpoint.read()
         if self._checkpoint is not None:
             # from here on the problem remembers nothing that the file does not hold
-            self.problem.forget()
+            self.problem.reset_warm_start()
         if saved is not None:
             self._restore(saved)
         begin = time.perf_counter() - (self.trace[-1]["seconds"] if self.trace else 0.0)
@@ -138,7 +138,7 @@ class Run:
                         self._save()
         except KeyboardInterrupt:
             self.is_interrupted = True
-        if self.method.is_settled:
+        if self.method.is_consistent:
             self._save()
         return self._result()
 
@@ -179,8 +179,8 @@ class Run:
             arrays["best_weights"] = self.best_weights
         self._checkpoint.write(State(arrays, numbers))
         self._written = now
-        self.problem.forget()
-        self.method.forget()
+        self.problem.reset_warm_start()
+        self.method.reset_warm_start()
 
     def _restore(self, saved: State) -> None:
         numbers = saved.numbers

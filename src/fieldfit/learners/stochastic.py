@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from fieldfit.learners.base import (
 )
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
-from fieldfit.learners.problem import Assessment, Problem
+from fieldfit.learners.problem import Problem, ProblemValue
 
 __all__ = ["SGD", "Adam", "AdamEpochs", "Epochs", "GradientEpochs"]
 
@@ -106,40 +106,40 @@ class Epochs(Method):
     # -- one epoch ------------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
-        self.is_settled = False
+        self.is_consistent = False
         np.copyto(self.current, start)
         np.copyto(self.average, start)
-        assessment = self.problem.problem.assess(self.current)
-        if not _is_finite(assessment):
+        found = self.problem.problem.evaluate(self.current)
+        if not _is_finite(found):
             raise InvalidInputError(
                 "start must have a finite objective and gradient, got an objective of "
-                f"{assessment.value}"
+                f"{found.value}"
             )
-        self.problem.require_examples(assessment.n_examples)
+        self.problem.require_examples(found.n_examples)
         given = self.options.step
         self.step_size = self.first_step_size() if given is None else given
         self._safe[:] = start
-        self.is_settled = True
+        self.is_consistent = True
 
     def step(self) -> Row:
-        self.is_settled = False
+        self.is_consistent = False
         self._epoch_gradient[:] = 0.0
         value: float | None = 0.0
         n_unconverged = n_examples = 0
         is_whole = is_idle = True
         for part in self.generator.permutation(self.n_parts):
-            assessment = self.problem.assess_part(self.current, int(part))
-            n_unconverged += assessment.n_unconverged
-            n_examples += assessment.n_examples
-            if not _is_finite(assessment):
+            found = self.problem.evaluate_part(self.current, int(part))
+            n_unconverged += found.n_unconverged
+            n_examples += found.n_examples
+            if not _is_finite(found):
                 self._retreat()
                 is_whole = False
                 continue
-            self._epoch_gradient += assessment.gradient
-            is_idle &= not (assessment.value or assessment.gradient.any())
+            self._epoch_gradient += found.gradient
+            is_idle &= not (found.value or found.gradient.any())
             if value is not None:
-                value = None if assessment.value is None else value + float(assessment.value)
-            self._move(assessment.gradient)
+                value = None if found.value is None else value + float(found.value)
+            self._move(found.gradient)
         self.problem.require_examples(n_examples)
         if not is_whole:
             value, self.values = None, []
@@ -152,7 +152,7 @@ class Epochs(Method):
                 self.outcome = Outcome(True, "converged: an epoch went by without a mistake")
         else:
             self._judge_movement()
-        self.is_settled = True
+        self.is_consistent = True
         return {
             "objective": value,
             "gradient_norm": self._gradient_norm(),
@@ -172,7 +172,7 @@ class Epochs(Method):
         rate = self.step_size / np.sqrt(1.0 + self.options.decay * epochs)
         self.set_direction(gradient)
         multiplier = self.update(self._gradient, rate)
-        if self.problem.has_corners:
+        if self.problem.has_l1:
             shrinking = multiplier * (self.problem.l1 * self.scale / self.n_parts)
             np.abs(self.current, out=self._scratch)
             self._scratch -= shrinking
@@ -241,7 +241,7 @@ class Epochs(Method):
     def _gradient_norm(self) -> float:
         gradient = self._epoch_gradient
         self.problem.add_gradient(self.current, gradient)
-        if self.problem.has_corners:
+        if self.problem.has_l1:
             set_pseudo_gradient(self.current, gradient, self.problem.l1, out=self._scratch)
             gradient = self._scratch
         return float(np.sqrt(np.dot(gradient, gradient)))
@@ -328,7 +328,7 @@ class GradientEpochs(Epochs):
 
         On a parabola that is a step of at least half the best one.
         """
-        first = self.problem.assess_part(self.current, 0)
+        first = self.problem.evaluate_part(self.current, 0)
         if first.value is None:
             raise InvalidInputError(
                 "step must be given for an objective that has only a gradient, got None"
@@ -343,7 +343,7 @@ class GradientEpochs(Epochs):
         def is_lower(step: float) -> bool:
             np.multiply(self._gradient, -step, out=trial)
             np.add(trial, self.current, out=trial)
-            value = self.problem.assess_part(trial, 0).value
+            value = self.problem.evaluate_part(trial, 0).value
             if value is None or not np.isfinite(value):
                 return False
             now = self.scale * (value + self.problem.value(trial) / self.n_parts)
@@ -366,10 +366,10 @@ class GradientEpochs(Epochs):
         return rate
 
 
-def _is_finite(assessment: Assessment) -> bool:
-    gradient = assessment.gradient
+def _is_finite(found: ProblemValue) -> bool:
+    gradient = found.gradient
     return bool(np.isfinite(np.dot(gradient, gradient))) and (
-        assessment.value is None or bool(np.isfinite(assessment.value))
+        found.value is None or bool(np.isfinite(found.value))
     )
 
 
@@ -380,6 +380,7 @@ def _is_finite(assessment: Assessment) -> bool:
 class _Stochastic(Learner):
     """Options that both learners have."""
 
+    is_stochastic: ClassVar[bool] = True
     step: float | None = None
     max_iter: int = 100
     tol: float = 1e-5

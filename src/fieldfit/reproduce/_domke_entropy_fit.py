@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import one_blas_thread
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.configuration_weights import WIDEST
 from fieldfit.entropy.counting_numbers import Convex
@@ -23,11 +24,10 @@ from fieldfit.graph.template import Block, Template
 from fieldfit.learners.base import Fit, Penalty
 from fieldfit.learners.lbfgs import LBFGS
 from fieldfit.learners.problem import (
-    Assessment,
     Part,
     Problem,
+    ProblemValue,
     TemplateProblem,
-    one_blas_thread,
     potentials_of,
 )
 from fieldfit.objectives.base import Objective
@@ -90,19 +90,21 @@ class HeldEntropy(Problem):
         self.n_weights = problem.n_weights - len(held)
         self.n_parts = problem.n_parts
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """The problem without the gradient by what is held."""
-        return self._shortened(self.problem.assess(np.concatenate([weights, self.held])))
+        return self._shortened(self.problem.evaluate(np.concatenate([weights, self.held])))
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """The same for one part."""
-        return self._shortened(self.problem.assess_part(np.concatenate([weights, self.held]), part))
+        return self._shortened(
+            self.problem.evaluate_part(np.concatenate([weights, self.held]), part)
+        )
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Drop what the problem keeps."""
-        self.problem.forget()
+        self.problem.reset_warm_start()
 
-    def _shortened(self, found: Assessment) -> Assessment:
+    def _shortened(self, found: ProblemValue) -> ProblemValue:
         return replace(found, gradient=found.gradient[: self.n_weights])
 
 

@@ -252,11 +252,11 @@ class Surrogate:
         objective = objective_of("trw")
         crf = new_field(objective, 1.0)
         crf.n_labels_ = 2
-        parts = crf._parts(pictures, crf._labels(pictures, labels, 2))
+        parts = crf._parts(pictures, crf._checked_labels(pictures, labels, 2))
         self._problem = TemplateProblem(objective, list(parts))
 
     def value(self, weights: FloatArray, l2: float) -> float:
         """With messages to `MESSAGE_TOL`; the value is stationary in them."""
-        found = self._problem.assess(weights).value
+        found = self._problem.evaluate(weights).value
         assert found is not None
         return found + 0.5 * l2 * float(weights @ weights)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import one_blas_thread
 from fieldfit._typing import FloatArray
 from fieldfit.inference.matching.matching_partition import matching_partition, sum_permutations
 from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
 from fieldfit.learners.lbfgs import LBFGS
-from fieldfit.learners.problem import one_blas_thread
 from fieldfit.models.matching_problems import ExactMatchings, MatchingExample, MatchingProblem
 from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.mle_struct import MLEStruct

@@ -22,7 +22,8 @@ from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
 from fieldfit.models.decoding_error_bound import error_bound
 from fieldfit.models.mixture_field import MixtureField
-from fieldfit.models.mixture_problem import Components, grid_graph
+from fieldfit.models.mixture_problem import Components
+from fieldfit.models.parts import grid_graph
 from fieldfit.objectives.moment_matching import MomentMatching
 
 __all__ = ["COMPONENTS", "METHODS", "VARIANTS", "Design", "Trial", "run_trial"]

@@ -21,12 +21,11 @@ from fieldfit._typing import FloatArray
 from fieldfit.errors import ConvergenceWarning
 from fieldfit.learners.base import Learner
 from fieldfit.learners.lbfgs import LBFGS
-from fieldfit.learners.registry import PERSISTENT_STEP
 from fieldfit.learners.stochastic import Adam
 from fieldfit.models.pairwise.ising_model import IsingModel
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
-from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
+from fieldfit.objectives.contrastive_divergence import PERSISTENT_STEP, ContrastiveDivergence
 from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.reproduce._base import Outcome, Settings
 from fieldfit.reproduce._contrastive_hidden_report import (

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._parallel import one_blas_thread
 from fieldfit._typing import FloatArray
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
@@ -20,7 +21,7 @@ from fieldfit.graph.template import Block, Template
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.lbfgs import LBFGS
-from fieldfit.learners.problem import Part, TemplateProblem, one_blas_thread
+from fieldfit.learners.problem import Part, TemplateProblem
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.marginal_losses import MarginalLoss

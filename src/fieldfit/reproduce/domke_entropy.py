@@ -105,7 +105,7 @@ class _Fits:
         fixed, seconds = minimize(held, self.start, self.limits)
         weights = np.concatenate([fixed.weights, entropy.parameters])
         first = self._row(entropy, "fixed", weights, fixed, seconds)
-        problem.forget()
+        problem.reset_warm_start()
         fitted, seconds = minimize(problem, weights, self.limits)
         return [first, self._row(entropy, "fitted", fitted.weights, fitted, seconds)]
 

@@ -285,7 +285,7 @@ def _compare_steps(
                 "max-margin", l2=l2, learner=learner, max_iter=design.max_iter, tol=1e-5
             ).fit(training, partners)
             weights = model.weights_
-            value = hinge.assess(weights).value
+            value = hinge.evaluate(weights).value
             assert value is not None
             found.append(
                 {

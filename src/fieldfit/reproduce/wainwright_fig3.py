@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from fieldfit._parallel import n_threads
 from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
-from fieldfit.learners.problem import n_threads
 from fieldfit.models.mixture_field import MixtureField
 from fieldfit.objectives.moment_matching import MomentMatching
 from fieldfit.reproduce._base import Outcome, Settings

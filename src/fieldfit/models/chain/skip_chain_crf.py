@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.template import Block, Tying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
-from fieldfit.learners.problem import Part, Problem, TemplateProblem
+from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.chain.chain_crf import ChainCRF, describe_pair
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_parts import CHAIN, chain_parts
@@ -38,6 +39,8 @@ from fieldfit.models.chain.skip_edges import (
     LinkedTokens,
     skip_chain_graph,
 )
+from fieldfit.models.dispatch import make_problem
+from fieldfit.models.parts import GraphData
 from fieldfit.objectives.base import Objective
 
 __all__ = [
@@ -259,8 +262,7 @@ class SkipChainCRF(ChainCRF):
                     f"{option} must be the name of a feature, a function of a sequence, or None, "
                     f"got {value!r}"
                 )
-        if self.max_links < 2:
-            raise InvalidInputError(f"max_links must be at least 2, got {self.max_links!r}")
+        require_integer("max_links", self.max_links, at_least=2)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file; functions among the options cannot be written."""
@@ -334,7 +336,7 @@ class SkipChainCRF(ChainCRF):
             self._block_shapes |= self._edge_weights.block_shapes()
         return self._linked(features, joints)
 
-    def _encode(self, X: Sequence[Any]) -> EncodedTokens:
+    def _encode(self, X: Sequence[Any], keep: bool = False) -> EncodedTokens:
         return self._linked(self._read(X), self._joints(X))
 
     def _linked(self, features: TokenFeatures, joints: tuple[Joints, ...]) -> LinkedTokens:
@@ -375,28 +377,23 @@ class SkipChainCRF(ChainCRF):
             tokens, labels, sequence_weights, self.batch_size, graphs=graphs, further=edge_blocks
         )
 
-    def _problem(
+    def _problem_of_tokens(
         self,
         objective: Objective,
         tokens: EncodedTokens,
         labels: LabelArray,
-        sequence_weights: FloatArray | None,
+        weights: FloatArray | None,
     ) -> Problem:
-        return TemplateProblem(
-            objective, self._parts(tokens, labels, sequence_weights), self.n_jobs
-        )
+        data = GraphData(self._parts(tokens, labels, weights), self.n_jobs)
+        return make_problem("graphs", objective, data)
 
-    def _marginals_flat(
+    def _flat_beliefs(
         self, objective: Objective, tokens: EncodedTokens, weights: FloatArray
-    ) -> FloatArray:
-        return self._marginals_of_parts(objective, self._parts(tokens), weights)
+    ) -> tuple[FloatArray, int]:
+        return self._beliefs_of_parts(objective, self._parts(tokens), weights)
 
-    def _predict_flat(
-        self, objective: Objective, tokens: EncodedTokens, weights: FloatArray
-    ) -> LabelArray:
-        if self._decoding(objective) == "marginals":
-            best: LabelArray = self._marginals_flat(objective, tokens, weights).argmax(axis=1)
-            return best.astype(np.int32)
+    def _best_sequences(self, tokens: EncodedTokens, weights: FloatArray) -> LabelArray:
+        """Jointly best labels, by max-product: the graph may have cycles."""
         found = [np.zeros(0, dtype=np.int32)]
         for part in self._parts(tokens):
             potentials = part.template.potentials(weights)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit.errors import InvalidInputError
-from fieldfit.models.pairwise.pairwise_mrf import GenerativeEstimator
+from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import Encoding, IsingParameters
 from fieldfit.models.pairwise.sample_data import checked_labels
 from fieldfit.objectives.base import Objective
@@ -28,7 +28,7 @@ __all__ = ["IsingModel"]
 _VALUES: dict[str, tuple[int, int]] = {"binary": (0, 1), "spin": (-1, 1)}
 
 
-class IsingModel(GenerativeEstimator):
+class IsingModel(PairwiseMRF):
     """Thresholds and couplings of binary variables, with standard errors.
 
     Parameters

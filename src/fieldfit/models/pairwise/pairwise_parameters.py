@@ -200,6 +200,14 @@ class PottsParameters(PairwiseParameters):
         super().__init__(n_variables, edges)
         self.n_labels = n_labels
 
+    @classmethod
+    def on(cls, graph: FactorGraph) -> PottsParameters:
+        """Full tables on a pairwise graph, which keeps the plans made for it."""
+        edges = graph.slot_variables.reshape(-1, 2).astype(np.int64)
+        parameters = cls(graph.n_variables, edges, graph.uniform_cardinality or 0)
+        parameters.graph = graph
+        return parameters
+
     @property
     def block_shapes(self) -> dict[str, tuple[int, ...]]:
         k = self.n_labels

@@ -14,16 +14,16 @@ for the correction.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit.errors import InvalidInputError
-from fieldfit.learners.problem import n_threads
-from fieldfit.models.pairwise.pairwise_mrf import GenerativeEstimator
+from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
 from fieldfit.models.pairwise.sample_data import (
     MAX_LABELS,
@@ -37,7 +37,7 @@ from fieldfit.objectives.base import Objective
 __all__ = ["PottsModel", "sequence_weights"]
 
 
-class PottsModel(GenerativeEstimator):
+class PottsModel(PairwiseMRF):
     """Fields and full coupling tables of variables with ``q`` labels.
 
     Parameters
@@ -290,12 +290,11 @@ def sequence_weights(
     share = 1.0 - np.sqrt(1.0 - np.linspace(0.0, 1.0, n_jobs + 1))
     bounds = np.round(share * n_rows).astype(int).tolist()
 
-    def compare(begin: int, end: int) -> FloatArray:
+    def compare(rows: tuple[int, int]) -> FloatArray:
         found = np.zeros(n_rows)
-        add_similar(padded, counts.astype(np.float64), most_different, begin, end, found)
+        add_similar(padded, counts.astype(np.float64), most_different, *rows, found)
         return found
 
-    with ThreadPoolExecutor(n_jobs) as pool:
-        for found in pool.map(compare, bounds[:-1], bounds[1:]):
-            totals += found  # whole numbers: the sum is exact in any order
+    for found in ordered_map(compare, pairwise(bounds), n_jobs):
+        totals += found  # whole numbers: the sum is exact in any order
     return np.asarray(1.0 / totals[inverse.reshape(-1)])

@@ -111,7 +111,7 @@ class Partition(ABC):
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Second derivatives of ``B``."""
 
-    def forget(self) -> None:  # noqa: B027  (most keep nothing)
+    def reset_warm_start(self) -> None:  # noqa: B027  (most keep nothing)
         """Drop what the next evaluation would start from."""
 
 
@@ -184,7 +184,7 @@ class InferredPartition(Partition):
         hessian: FloatArray = design.T @ response.apply(design)
         return (hessian + hessian.T) / 2.0
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         self._last = None
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.errors import TooLargeError
-from fieldfit.models.pairwise.pairwise_problems import GenerativeProblem
+from fieldfit.models.pairwise.pairwise_problems import PairwiseProblem
 
 __all__ = ["MAX_WEIGHTS", "sandwich_covariance"]
 
@@ -40,7 +40,7 @@ MAX_WEIGHTS = 5000
 NULL_SHARE = 1e-10
 
 
-def sandwich_covariance(problem: GenerativeProblem, weights: FloatArray, l2: float) -> FloatArray:
+def sandwich_covariance(problem: PairwiseProblem, weights: FloatArray, l2: float) -> FloatArray:
     """Covariance matrix of fitted weights."""
     if problem.n_weights > MAX_WEIGHTS:
         raise TooLargeError(
