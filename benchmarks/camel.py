@@ -91,7 +91,7 @@ def solvers() -> list[str]:
 
     def fit(solver: str, max_iter: int, tol: float) -> tuple[float, float, int]:
         objective = ff.Camel("camel0", solver=solver, tol=TOL)
-        learner = CamelRounds(objective, ff.LBFGS(max_iter=max_iter, tol=tol))
+        learner = CamelRounds(objective, inner=ff.LBFGS(max_iter=max_iter, tol=tol))
         begin = time.process_time()
         with one_blas_thread():
             found = learner.minimize(given, start, penalty=penalty)

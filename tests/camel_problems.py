@@ -153,7 +153,7 @@ class TiedModel(Problem):
 
 def learn(problem, l2=0.0, l1=0.0, inner=EXACTLY, **options):
     """A whole run from zero."""
-    learner = CamelRounds(problem.objective, inner)
+    learner = CamelRounds(problem.objective, inner=inner)
     penalty = Penalty(l2=l2, l1=l1)
     return learner.minimize(problem, np.zeros(problem.n_weights), penalty=penalty, **options)
 

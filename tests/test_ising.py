@@ -230,7 +230,7 @@ def test_gibbs_samples_of_a_large_model(monkeypatch):
     graph, potentials = model.to_model()
     expected = 2 * Exact().run(graph, potentials).beliefs.unary_matrix()[:, 1] - 1
     exact = model.sample(4000, random_state=1)
-    monkeypatch.setattr("fieldfit.models.pairwise.sample_chains.LIMITS", Exact(max_memory=100))
+    monkeypatch.setattr("fieldfit.models.parts.EXACT_SAMPLING", Exact(max_memory=100))
     chains = model.sample(4000, random_state=1, burn_in=100, n_sweeps_between=5)
     for drawn in (exact, chains):
         assert set(np.unique(drawn)) == {-1, 1}
@@ -307,7 +307,7 @@ def test_bad_edges_are_refused(edges, message):
     ("options", "message"),
     [
         ({"l2": -1.0}, "l2"),
-        ({"encoding": "potts"}, "encoding must be 'binary' or 'spin'"),
+        ({"encoding": "potts"}, "encoding must be one of 'binary', 'spin'"),
         ({"objective": "nonsense"}, "objective"),
         ({"max_iter": 0}, "max_iter"),
     ],

@@ -326,7 +326,7 @@ def test_bad_input():
         ff.MatchingCRF().fit(broken, Y)
     for options, words in (
         ({"rho": 1.5}, "rho must be between 0 and 1"),
-        ({"kind": "tree"}, "kind must be 'bipartite' or 'general'"),
+        ({"kind": "tree"}, "kind must be one of 'bipartite', 'general'"),
         ({"objective": "trw"}, "objective must be 'mle-struct', 'likelihood'"),
         ({"objective": MLEStruct(ff.Convex())}, "objective must have the entropy Bethe"),
         ({"kind": "general"}, "must be square and symmetric"),

@@ -242,7 +242,7 @@ def test_bounds_bracket_the_log_likelihood():
         ({}, np.zeros((4, 3), dtype=int), "at least two labels, got only 0"),
         ({"l2": 0.0}, [[0, 1], [0, 2]], "two labels in every column unless l2 is positive"),
         ({"n_labels": 2}, [[0, 1], [0, 2]], r"0\.\.1, got 2 in row 1, column 1"),
-        ({"n_labels": 1}, [[0, 1], [0, 2]], "n_labels must be None or in 2..255"),
+        ({"n_labels": 1}, [[0, 1], [0, 2]], "n_labels must be an integer in .2, 255. or None"),
         ({"identity": 2.0}, [[0, 1], [0, 2]], "identity"),
         ({}, [[0, 300], [1, 2]], r"0\.\.254.*got 300"),
         ({}, [[0, -2], [1, 2]], "got -2 in row 0, column 1"),

@@ -126,7 +126,7 @@ def test_gradient_by_weights_of_each_sweep():
     objective = ProceduralLoss("ccl", n_sweeps=3, per_sweep_weights=True)
     crf = ff.GridCRF(objective=objective, batch_size=2)
     crf.n_labels_ = 2
-    labels = crf._labels(X, Y, None)
+    labels = crf._checked_labels(X, Y, None)
     labels[1][3] = -1
     weights = np.array([1.0, 0.5, 2.0])
     parts = list(

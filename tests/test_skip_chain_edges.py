@@ -203,7 +203,8 @@ def problem_of(crf, X, Y):
         [-1 if y is None else list(crf.classes_).index(y) for labels in Y for y in labels],
         dtype=np.int32,
     )
-    return crf._problem(crf._objective(), crf._encode_training(X, labels), labels, None)
+    tokens = crf._encode_training(X, labels)
+    return crf._problem_of_tokens(crf._objective(), tokens, labels, None)
 
 
 @pytest.mark.parametrize("missing", [False, True])

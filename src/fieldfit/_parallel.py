@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from itertools import islice
 from typing import Any, TypeVar
 
 from fieldfit._validation import require_integer
@@ -47,28 +46,15 @@ def n_threads(n_jobs: int | None) -> int:
 
 
 def ordered_map(
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-    threads: int,
-    at_once: int | None = None,
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> list[Result]:
-    """``function`` of every item, in their order; matrix products stay in their thread.
-
-    ``at_once`` is for items that are made when they are asked for and take memory: no more than so
-    many exist at a time.
-    """
+    """``function`` of every item, in their order; matrix products stay in their thread."""
+    items = list(items)
     with one_blas_thread():
-        if threads == 1:
+        if threads == 1 or len(items) <= 1:
             return [function(item) for item in items]
-        found: list[Result] = []
-        waiting = iter(items)
-        while chosen := list(islice(waiting, at_once)):
-            if len(chosen) == 1:
-                found.append(function(chosen[0]))
-                continue
-            with ThreadPoolExecutor(min(threads, len(chosen))) as pool:
-                found += pool.map(function, chosen)
-        return found
+        with ThreadPoolExecutor(min(threads, len(items))) as pool:
+            return list(pool.map(function, items))
 
 
 @contextmanager

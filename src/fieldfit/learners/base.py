@@ -1,4 +1,11 @@
-"""What every learner is: a problem and a starting point in, weights and their history out."""
+"""Penalised empirical risk minimisation: the interface of learners, and the penalty.
+
+    minimise  F(w) = sum over examples + sum over j of l2_j / 2 w_j^2  +  sum over j of l1_j |w_j|
+
+A learner takes a problem and a starting point, and returns weights with their history.  The
+penalty's smooth part (L2) is differentiated with the problem; where there is an L1 part, learners
+use the pseudo-gradient (Andrew and Gao, ICML 2007).
+"""
 
 from __future__ import annotations
 
@@ -84,10 +91,7 @@ class Learner(ABC):
         """
 
 
-# -- A problem and its penalty, evaluated into buffers that are used again and again -------
-#     F(w) = sum over examples + sum over j of l2_j / 2 w_j^2        (the smooth part)
-#     F(w) + l1 |w|_1                                                (what is reported)
-#
+# -- The penalised problem -----------------------------------------------------------------
 # Weight vectors can have a million entries, so nothing is allocated here after the start.
 
 
@@ -125,7 +129,7 @@ class PenalisedProblem:
         self.problem = problem
         self.l2 = _checked("l2", penalty.l2, problem.n_weights)
         self.l1 = _checked("l1", penalty.l1, problem.n_weights)
-        #: Whether the penalty has corners, so that weights become exactly zero.
+        #: Whether the penalty is nonsmooth (L1), so that weights become exactly zero.
         self.has_l1 = bool(np.any(self.l1 > 0.0))
         #: How many examples there are, once it is known; it must not change after that.
         self.n_examples: int | None = None
@@ -161,11 +165,13 @@ class PenalisedProblem:
         self._scratch *= self.l1
         return smooth + float(self._scratch.sum())
 
-    def add_gradient(self, weights: FloatArray, gradient: FloatArray, share: float = 1.0) -> None:
-        """Add ``share`` times the gradient of the smooth penalty."""
+    def add_gradient(
+        self, weights: FloatArray, gradient: FloatArray, fraction: float = 1.0
+    ) -> None:
+        """Add ``fraction`` times the gradient of the smooth penalty."""
         np.multiply(weights, self.l2, out=self._scratch)
-        if share != 1.0:
-            self._scratch *= share
+        if fraction != 1.0:
+            self._scratch *= fraction
         gradient += self._scratch
 
     def require_examples(self, n_examples: int) -> None:

@@ -1,4 +1,4 @@
-"""The loop that all learners share: trace, progress bar, early stopping, checkpoints, interrupts.
+"""The training loop of all learners: trace, progress bar, early stopping, checkpoints, interrupts.
 
 A learner supplies a `Method`, its state between two iterations; `Run` does the rest, so that every
 learner keeps the same promises.
@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from fieldfit._typing import FloatArray
-from fieldfit.errors import InvalidInputError
+from fieldfit._validation import require_integer
 from fieldfit.learners.base import Fit, Penalty, Validation, checked_start
 from fieldfit.learners.checkpoint import Checkpoint, State
 from fieldfit.learners.problem import Problem
 
-__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_integer", "require_options"]
+__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_options"]
 
 #: One line of the trace.
 Row = dict[str, Any]
@@ -262,10 +262,4 @@ def _progress_bar(verbose: int, max_iter: int | None, n_done: int) -> Iterator[A
 def require_options(options: Options) -> None:
     """Refuse limits that make no sense."""
     for name, least in (("max_iter", 0), ("patience", 1), ("checkpoint_every", 1)):
-        require_integer(name, getattr(options, name), least)
-
-
-def require_integer(name: str, value: Any, least: int) -> None:
-    """Refuse what is not an integer, or too small."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InvalidInputError(f"{name} must be an integer of at least {least}, got {value!r}")
+        require_integer(name, getattr(options, name), at_least=least)

@@ -1,7 +1,7 @@
 """Which learner solves a problem: a table of learners by name, and the rule that picks one.
 
 The problem decides, or else its objective (`Objective.learner_name`).  Learners that work on the
-beliefs of complete data (CAMEL's rounds, Frank-Wolfe on the dual) give way to L-BFGS on the
+beliefs of complete data (CAMEL's rounds, Frank-Wolfe on the dual) are replaced by L-BFGS on the
 objective's own value where labels are missing, and the status of the fit says so.
 """
 
@@ -64,7 +64,8 @@ def _camel_rounds(request: _Request) -> CamelRounds:
         raise InvalidInputError(
             f"learner must be None, 'lbfgs' or an LBFGS for the rounds of CAMEL, got {given!r}"
         )
-    return CamelRounds(request.objective, given if isinstance(given, LBFGS) else _lbfgs(request))
+    inner = given if isinstance(given, LBFGS) else _lbfgs(request)
+    return CamelRounds(request.objective, inner=inner)
 
 
 def _dual_frank_wolfe(request: _Request) -> DualFrankWolfe:

@@ -18,7 +18,7 @@ schemes", ICML 2013).  Adam: Kingma and Ba, "Adam: a method for stochastic optim
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, ClassVar, Protocol
 
@@ -40,8 +40,7 @@ from fieldfit.learners.problem import Problem, ProblemValue
 
 __all__ = ["SGD", "Adam", "AdamEpochs", "Epochs", "GradientEpochs"]
 
-# -- The state of the stochastic learners, and one epoch of them ---------------------------
-# `stochastic.py` says what is computed and why.
+# -- One epoch -----------------------------------------------------------------------------
 
 
 #: Epochs in which the objective must fall by more than ``tol``.
@@ -324,7 +323,7 @@ class GradientEpochs(Epochs):
     """Steps along the gradient."""
 
     def first_step_size(self) -> float:
-        """The longest ``2^k / |g|`` that lowers the first mini-batch by half of what it promises.
+        """The longest ``2^k / |g|`` that lowers the first mini-batch by half of the prediction.
 
         On a parabola that is a step of at least half the best one.
         """
@@ -373,15 +372,15 @@ def _is_finite(found: ProblemValue) -> bool:
     )
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The learners --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Stochastic(Learner):
     """Options that both learners have."""
 
     is_stochastic: ClassVar[bool] = True
-    step: float | None = None
+    step: float | None = field(default=None, kw_only=False)
     max_iter: int = 100
     tol: float = 1e-5
     averaging: bool = True
@@ -429,7 +428,7 @@ class _Stochastic(Learner):
         return run.fit(start)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adam(_Stochastic):
     """Steps scaled by running means of each weight's gradient and its square.
 
@@ -476,7 +475,7 @@ class Adam(_Stochastic):
         return AdamEpochs(self, problem, self.beta1, self.beta2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SGD(_Stochastic):
     """Plain (sub)gradient steps.
 

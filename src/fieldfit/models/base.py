@@ -7,6 +7,10 @@ Data become a problem (`fieldfit.models.dispatch`), a learner minimises it with 
 and what came out is stored here, once for all estimators.  Estimators keep scikit-learn's rules:
 every option is an argument of ``__init__``, stored as given;
 checks happen in ``fit``, and what was learned ends in an underscore.
+
+Defaults are the same everywhere (``l1=0``, ``max_iter=200``, ``tol=1e-5``, ``random_state=0``) but
+where a model has a reason of its own, which stands beside it in its ``__init__``; ``l2`` depends on
+what weights multiply.
 """
 
 from __future__ import annotations
@@ -210,7 +214,8 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         try:
             return self._held_out(objective, given)
         except InvalidInputError as error:
-            raise InvalidInputError(f"validation: {error}") from None
+            prefix = "" if str(error).startswith("validation") else "validation: "
+            raise InvalidInputError(f"{prefix}{error}") from None
 
     def _held_out(self, objective: Objective, given: Any) -> Validation:
         """What subclasses whose ``fit`` takes ``validation`` make of it."""

@@ -73,7 +73,7 @@ class GraphCRF(FactorGraphCRF):
         self,
         objective: str | Objective = "trw",
         *,
-        l2: float = 1e-3,
+        l2: float = 1e-3,  # as for grids
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,

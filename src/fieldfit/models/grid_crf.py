@@ -83,7 +83,7 @@ class GridCRF(FactorGraphCRF):
         self,
         objective: str | Objective = "trw",
         *,
-        l2: float = 1e-3,
+        l2: float = 1e-3,  # many pixels for few weights: only to keep them finite
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,

@@ -1,4 +1,4 @@
-"""Distributions over the matchings of a graph, with weights learned from features of edges.
+"""Conditional random fields over matchings (permutations, partners), with features of edges.
 
     p(Y | F) ~ exp(sum_ij W_ij Y_ij),    W = sum_k w_k F_k
 
@@ -42,8 +42,7 @@ from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = ["MatchingCRF", "agreement", "checked_capacities", "checked_features", "checked_matching"]
 
-# -- Matching examples ---------------------------------------------------------------------
-# Checks of examples: features of edges, numbers of partners, and that matchings are matchings.
+# -- Checks of examples --------------------------------------------------------------------
 
 
 def agreement(
@@ -174,7 +173,7 @@ def _edges_of_partners(name: str, y: Any, polytope: MatchingPolytope) -> FloatAr
     return edges
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The estimator -------------------------------------------------------------------------
 
 
 Examples = Sequence[Any]
@@ -236,11 +235,11 @@ class MatchingCRF(FieldEstimator):
         perfect: bool = True,
         rho: float | None = None,
         capacity: Capacity | None = None,
-        l2: float = 1.0,
+        l2: float = 1.0,  # the dual divides by it
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
-        tol: float = 1e-4,
+        tol: float = 1e-4,  # of a certified gap, not of a gradient
         random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,

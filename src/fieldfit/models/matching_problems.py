@@ -1,4 +1,4 @@
-"""What `MatchingCRF` minimises: sums over examples, each a graph with features on its edges.
+"""Learning problems of matching models: dual blocks, exact sums over matchings, hinge losses.
 
 Weights of edges are ``W = F w``; the statistics of a matching are the sum of its edges' features.
 Matchings are found one example at a time, so here, unlike elsewhere, examples are a Python loop; a
@@ -16,6 +16,7 @@ import numpy as np
 
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_one_of
 from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import add_slopes, entropy
@@ -88,12 +89,12 @@ class MatchingBlock:
         return self._example.polytope.point(self._example.matched)
 
     def largest_entropy(self) -> float:
-        # it is concave: no more than slopes promise from a point inside
+        # it is concave: no more than its tangent at a point inside
         inside = self.start()
         slopes = np.zeros_like(inside)
         add_slopes(self.coefficients, inside, slopes)
-        promised = self.find(slopes).upper_bound - float(slopes @ inside)
-        return float(entropy(self.coefficients, inside)) + max(promised, 0.0)
+        gap = self.find(slopes).upper_bound - float(slopes @ inside)
+        return float(entropy(self.coefficients, inside)) + max(gap, 0.0)
 
     def potentials(self, weights: FloatArray) -> FloatArray:
         given = self._example
@@ -140,12 +141,12 @@ class MatchingProblem(Problem):
     def dual_model(self, objective: MLEStruct) -> DualModel:
         """One block for each example."""
         tol = MESSAGE_SHARE * min(objective.tol, LOOSEST)
-        # an example without weight has no say, and its edges would have no weights
-        heavy = [example for example in self.examples if example.weight > 0.0]
-        blocks = [MatchingBlock(example, self.rho, tol) for example in heavy]
+        # examples of weight zero contribute nothing, and would divide by it
+        used = [example for example in self.examples if example.weight > 0.0]
+        blocks = [MatchingBlock(example, self.rho, tol) for example in used]
         statistics = np.sum([example.statistics for example in self.examples], axis=0)
-        curved = blocks if all(has_newton(example.polytope) for example in heavy) else []
-        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, curved)
+        with_curvature = blocks if all(has_newton(example.polytope) for example in used) else []
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, with_curvature)
 
     def evaluate(self, weights: FloatArray) -> ProblemValue:
         return total(
@@ -228,13 +229,12 @@ class MatchingHinge(MatchingProblem):
         )
 
 
-# -- Options of models of matchings: the entropy, numbers of partners, and what they ask for ---
+# -- Options of matching models ------------------------------------------------------------
 
 
 def require_kind(kind: Any) -> None:
     """Refuse what is no kind of graph."""
-    if kind not in ("bipartite", "general"):
-        raise InvalidInputError(f"kind must be 'bipartite' or 'general', got {kind!r}")
+    require_one_of("kind", kind, ("bipartite", "general"))
 
 
 def require_capacity(capacity: Any, kind: Kind) -> None:

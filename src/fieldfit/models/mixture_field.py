@@ -121,7 +121,7 @@ class MixtureField(FieldEstimator):
         means: ArrayLike = (-1.0, 1.0),
         variances: ArrayLike = (1.0, 1.0),
         smoothing: float = 1.0,
-        l2: float = 0.0,
+        l2: float = 0.0,  # without a penalty surrogates have a closed form
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,

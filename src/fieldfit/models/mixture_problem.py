@@ -1,4 +1,7 @@
-"""The Gaussian part of a coupled mixture: what an observation says about label and signal."""
+"""Gaussian observation model of a coupled mixture: likelihood of labels, posterior of the signal.
+
+y = alpha z + sqrt(1 - alpha^2) w,   z | x = j ~ N(nu_j, sig_j^2),   w ~ N(0, 1)
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class Components:
         return spread
 
 
-# -- Samples of labels on one graph: checks, and the problem that a learner minimises ------
+# -- Checks of samples and observations ----------------------------------------------------
 
 
 def field_graph(

@@ -1,4 +1,6 @@
-"""From examples to parts: which examples are evaluated together, and their union with its template.
+"""Batching of examples for learning and prediction: parts, their union graphs and templates.
+
+A *part* is the group of examples that are evaluated together: one batch, one template.
 
 How examples are grouped depends on the data alone, never on the number of threads, so that sums
 over parts are the same to the last bit whoever computes them.
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -182,7 +185,7 @@ def _stacked(features: list[Any]) -> Any:
     return np.concatenate(features)
 
 
-# -- From fitted weights and parts to beliefs, labels, bounds and samples ------------------
+# -- Prediction: beliefs, labels and bounds of fitted weights on parts ----------------------
 
 
 Answer = TypeVar("Answer")
@@ -193,7 +196,11 @@ def mapped(
 ) -> list[Answer]:
     """Results in the order of the parts; a few parts exist at a time, because they take memory."""
     threads = n_threads(n_jobs)
-    return ordered_map(function, parts, threads, at_once=2 * threads)
+    at_once = 1 if threads == 1 else 2 * threads
+    waiting, found = iter(parts), list[Answer]()
+    while chosen := list(islice(waiting, at_once)):
+        found += ordered_map(function, chosen, threads)
+    return found
 
 
 def beliefs_of(

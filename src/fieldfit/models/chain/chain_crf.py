@@ -3,7 +3,7 @@
     p(y | x) ∝ exp(sum_t sum_f x_t[f] w(f, y_t) + sum_t w(y_t, y_{t+1}))
 
 Inference on a chain is exact, so the likelihood is; it has a path of its own through fused kernels
-(`_chain_problem`).  Other objectives take the general path (`_chain_parts`).  Reference: Lafferty,
+(`chain_problem`).  Other objectives take the general path (`chain_parts`).  Reference: Lafferty,
 McCallum and Pereira, "Conditional random fields", ICML (2001).
 """
 
@@ -207,7 +207,7 @@ def unpack_names(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[str]:
     return [raw[first:last].decode("utf-8", "surrogatepass") for first, last in pairwise(bounds)]
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The estimator -------------------------------------------------------------------------
 
 
 Sequences = Sequence[Any]
@@ -282,7 +282,7 @@ class ChainCRF(ConditionalEstimator):
         self,
         objective: str | Objective = "likelihood",
         *,
-        l2: float = 1.0,
+        l2: float = 1.0,  # rare attributes of text need a prior; CRFsuite's c2 is half of it
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
@@ -294,7 +294,7 @@ class ChainCRF(ConditionalEstimator):
         boundary_weights: bool = False,
         decode: str | None = None,
         batch_size: int | None = None,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The exact likelihood of linear chains as a problem for a learner: the fast path of `ChainCRF`.
+"""Exact likelihood of linear chains by fused forward-backward kernels: the fast path of `ChainCRF`.
 
     minimise  sum over sequences of log Z(x; w) - log Z(x, given labels; w)
 

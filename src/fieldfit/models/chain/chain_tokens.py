@@ -1,4 +1,7 @@
-"""Tokens in the form that the chain kernels read, and what a fitted model says about them."""
+"""Encoded sequences of a linear-chain model: marginals and Viterbi labels of fitted weights.
+
+Attributes of tokens are sorted by how the kernels of `sparse_scores` serve them.
+"""
 
 from __future__ import annotations
 

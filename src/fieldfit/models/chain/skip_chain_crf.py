@@ -2,7 +2,7 @@
 
     p(y | x) ∝ exp(sum_t w(y_t)·x_t + sum_t V(y_t, y_{t+1}) + sum_{(s, t) linked} U(y_s, y_t))
 
-With ``edge_features`` the tables ``V`` and ``U`` are functions of ``x``, too (`_skip_edges`).
+With ``edge_features`` the tables ``V`` and ``U`` are functions of ``x``, too (`skip_edges`).
 Linked tokens are, say, occurrences of one name in a document: what is clear in one place helps in
 the other.  The chain may be cut, so that sentences of one document are chains of their own and
 only skip edges run between them.  The graph has cycles, so learning takes a surrogate such as
@@ -52,7 +52,7 @@ __all__ = [
     "without_keys",
 ]
 
-# -- Which tokens of a sequence a skip-chain links, and where its chain is cut -------------
+# -- Skip edges and breaks of a sequence ---------------------------------------------------
 
 
 def equal_values(index: int, x: Any, key: str, max_links: int) -> list[tuple[int, int]]:
@@ -143,7 +143,7 @@ def _require_positions(index: int, what: str, given: NDArray[Any], length: int) 
         raise InvalidInputError(f"X[{index}]: {what} positions 0..{length - 1}, got {wrong}")
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The estimator -------------------------------------------------------------------------
 
 
 #: The name of a feature, a function of a sequence, or nothing: given with the sequences.
@@ -211,7 +211,7 @@ class SkipChainCRF(ChainCRF):
         breaks: Joining = None,
         skip_table: Tying = "symmetric",
         edge_features: bool = False,
-        l2: float = 1.0,
+        l2: float = 1.0,  # as for chains
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
@@ -223,7 +223,7 @@ class SkipChainCRF(ChainCRF):
         boundary_weights: bool = False,
         decode: str | None = None,
         batch_size: int | None = None,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:

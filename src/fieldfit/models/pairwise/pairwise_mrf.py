@@ -1,7 +1,9 @@
-"""What `IsingModel` and `PottsModel` share: one pairwise model behind all samples.
+"""Pairwise Markov random fields learned from samples: base of `IsingModel` and `PottsModel`.
+
+    p(y) ∝ exp(sum_i f_i(y_i) + sum_(ij) J_ij(y_i, y_j))
 
 The graph is the same for every sample, either given edges or all pairs.  Learning goes through the
-problems of `_generative_problems.py`; the statistics come from the same problems.
+problems of `pairwise_problems.py`; standard errors come from the same problems.
 """
 
 from __future__ import annotations

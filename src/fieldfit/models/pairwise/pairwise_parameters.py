@@ -1,4 +1,4 @@
-"""How the weights of a generative model become log tables, and gradients come back.
+"""Parametrisations of pairwise Markov random fields: weights to log tables, gradients back.
 
 Both parametrisations are linear, ``th = Phi w``, and have a field for each variable and a coupling
 for each edge:

@@ -1,7 +1,10 @@
-"""What the generative estimators minimise: sums over samples that share one model.
+"""Learning problems of a pairwise Markov random field: sums over samples that share one model.
 
-No graph is made for a sample.  Each problem also gives the scores (one gradient for each distinct
-row) and the Hessian, from which standard errors come.
+    likelihood          V B(w) - sum_m v_m <w, statistics of m>          V = sum of v
+    pseudo-likelihood   - sum_m v_m sum_i log p(y_mi | other labels of m)
+
+Where it can be avoided, no graph is made for a sample.  Each problem also gives the scores (one
+gradient for each distinct row) and the Hessian, from which standard errors come.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ __all__ = [
     "ReplicatedProblem",
 ]
 
-# -- Any objective on a generative model: one copy of the graph for each distinct row ------
+# -- Any objective: the graph replicated for each distinct row -----------------------------
 
 
 #: Table entries of the copies of a graph that are evaluated together.
@@ -192,7 +195,7 @@ class ObservedLogPartition(Objective):
         return self.inference
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Pseudo-likelihood and (surrogate) likelihood of one shared model ----------------------
 
 
 class PseudoLikelihoodProblem(PairwiseProblem):
@@ -413,7 +416,7 @@ def independent_start(
 
     Half a sample is added to each label, so that one that never occurs has a finite field.
     Variables that are hidden in all samples start with small random couplings: at zero they
-    would say nothing about the others, and learning would never find out what they could say.
+    they would be a stationary point, independent of all others, that learning never leaves.
     """
     counts = np.full((parameters.n_variables, parameters.n_labels), 0.5)
     for label in range(parameters.n_labels):

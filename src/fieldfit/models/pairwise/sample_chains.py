@@ -1,4 +1,4 @@
-"""Contrastive divergence of generative models: one Gibbs chain for each sample, one shared model.
+"""Contrastive divergence of a pairwise Markov random field: one Gibbs chain for each sample.
 
 Samples are cut into mini-batches at random, once; a learner takes a step after each of them.  The
 chains of a mini-batch run together on the model at the current weights, and no graph is made for a
