@@ -20,11 +20,12 @@ from benchmarks.timing import best_of
 from experiments.ganapathi2008.ner.data import examples, model_labels, read_documents
 from experiments.ganapathi2008.ner.run import FULL
 from experiments.tables import markdown_table
+from fieldfit._parallel import one_blas_thread
 from fieldfit.features.text import drop_rare
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.camel_dual import JointDual, WeightDual
 from fieldfit.learners.camel_rounds import CamelRounds
-from fieldfit.learners.problem import TemplateProblem, one_blas_thread
+from fieldfit.learners.problem import TemplateProblem
 from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
 
 #: Articles of the comparison of solvers.
@@ -61,10 +62,10 @@ def evaluations() -> list[str]:
     signs = iter(np.resize([1.0, -1.0], 1000))
     times = best_of(
         {
-            "piecewise": lambda: separate.assess(weights),
-            "piecewise, unary potentials shared": lambda: shared.assess(weights),
-            "CAMEL, joint dual": lambda: joint.assess(both),
-            "CAMEL, double loop, warm": lambda: double.assess(weights + next(signs) * step),
+            "piecewise": lambda: separate.evaluate(weights),
+            "piecewise, unary potentials shared": lambda: shared.evaluate(weights),
+            "CAMEL, joint dual": lambda: joint.evaluate(both),
+            "CAMEL, double loop, warm": lambda: double.evaluate(weights + next(signs) * step),
         },
         repeats=5,
     )
@@ -90,7 +91,7 @@ def solvers() -> list[str]:
 
     def fit(solver: str, max_iter: int, tol: float) -> tuple[float, float, int]:
         objective = ff.Camel("camel0", solver=solver, tol=TOL)
-        learner = CamelRounds(objective, ff.LBFGS(max_iter=max_iter, tol=tol))
+        learner = CamelRounds(objective, inner=ff.LBFGS(max_iter=max_iter, tol=tol))
         begin = time.process_time()
         with one_blas_thread():
             found = learner.minimize(given, start, penalty=penalty)

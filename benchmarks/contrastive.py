@@ -20,8 +20,9 @@ from experiments.seminar_mails import FILE
 from experiments.seminars_reader import read_seminars
 from experiments.tables import markdown_table
 from experiments.welling_sutton2005.seminars.run import linked_mails
+from fieldfit._parallel import one_blas_thread
 from fieldfit.learners.base import Penalty
-from fieldfit.learners.problem import TemplateProblem, one_blas_thread
+from fieldfit.learners.problem import TemplateProblem
 from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
 from fieldfit.objectives.base import Objective
 

@@ -85,17 +85,17 @@ class TimedProblem(TemplateProblem):
         parts = list(make_parts(crf._groups(X), crf._reader(X), crf._blocks, crf._labels(X, Y, 2)))
         inference = ff.SumProduct(entropy=ff.TreeReweighted(), tol=tol)
         super().__init__(ff.Likelihood(inference), parts, n_jobs)
-        super().assess(np.zeros(self.n_weights))  # compile
-        self.forget()
+        super().evaluate(np.zeros(self.n_weights))  # compile
+        self.reset_warm_start()
         self.cpu: list[float] = []
         self.wall: list[float] = []
 
-    def assess(self, weights: np.ndarray) -> object:
+    def evaluate(self, weights: np.ndarray) -> object:
         cpu, wall = time.process_time(), time.perf_counter()
-        assessment = super().assess(weights)
+        found = super().evaluate(weights)
         self.cpu.append(time.process_time() - cpu)
         self.wall.append(time.perf_counter() - wall)
-        return assessment
+        return found
 
 
 def fit_scenes(objective: str) -> dict[str, float]:

@@ -138,11 +138,11 @@ class TiedModel(Problem):
         self.statistics = sum(self.template.gradient(given) for given in indicators)
         self.n_samples = n_samples
 
-    def assess(self, weights):
+    def evaluate(self, weights):
         raise NotImplementedError("the rounds need statistics only")
 
-    def assess_part(self, weights, part):
-        return self.assess(weights)
+    def evaluate_part(self, weights, part):
+        return self.evaluate(weights)
 
     def linear_model(self):
         batch, weight = ff.graph.Batch.of([self.graph]), np.array([float(self.n_samples)])
@@ -155,7 +155,7 @@ class TiedModel(Problem):
 
 def learn(problem, l2=0.0, l1=0.0, inner=EXACTLY, **options):
     """A whole run from zero."""
-    learner = CamelRounds(problem.objective, inner)
+    learner = CamelRounds(problem.objective, inner=inner)
     penalty = Penalty(l2=l2, l1=l1)
     return learner.minimize(problem, np.zeros(problem.n_weights), penalty=penalty, **options)
 

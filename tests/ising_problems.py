@@ -14,9 +14,9 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.models.pairwise.ising_model import IsingModel
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters
 from fieldfit.models.pairwise.pairwise_problems import (
-    ConditionalsProblem,
-    CopiesProblem,
-    MomentProblem,
+    LikelihoodProblem,
+    PseudoLikelihoodProblem,
+    ReplicatedProblem,
 )
 from fieldfit.models.pairwise.sample_data import Samples, checked_labels
 from fieldfit.objectives.piecewise import Piecewise
@@ -62,10 +62,10 @@ def problem_of(objective, parameters, samples, weights):
     labels = checked_labels(samples, (-1, 1) if parameters.encoding == "spin" else (0, 1))
     rows = Samples.of(labels, weights)
     if objective == "pseudolikelihood":
-        return ConditionalsProblem(parameters, rows)
+        return PseudoLikelihoodProblem(parameters, rows)
     if isinstance(objective, (PseudoLikelihood, Piecewise)):
-        return CopiesProblem(parameters, rows, objective)
-    return MomentProblem(parameters, rows, objective)
+        return ReplicatedProblem(parameters, rows, objective)
+    return LikelihoodProblem(parameters, rows, objective)
 
 
 INFERENCES = {
@@ -79,12 +79,12 @@ INFERENCES = {
 
 def relative_gradient_error(problem, weights, step=1e-5):
     """Central differences of the value against the gradient."""
-    gradient = problem.assess(weights).gradient
+    gradient = problem.evaluate(weights).gradient
     numeric = np.empty_like(weights)
     for index in range(len(weights)):
         moved = weights.copy()
         moved[index] += step
-        above = problem.assess(moved).value
+        above = problem.evaluate(moved).value
         moved[index] -= 2 * step
-        numeric[index] = (above - problem.assess(moved).value) / (2 * step)
+        numeric[index] = (above - problem.evaluate(moved).value) / (2 * step)
     return np.abs(gradient - numeric).max() / np.abs(gradient).max()

@@ -37,13 +37,13 @@ class Slow(Remembering):
         super().__init__(**options)
         self.last_call = last_call
 
-    def assess_part(self, weights, part):
+    def evaluate_part(self, weights, part):
         time.sleep(5e-4)
         if self.last_call is not None:
             self.last_call -= 1
             if self.last_call < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return super().assess_part(weights, part)
+        return super().evaluate_part(weights, part)
 
 
 def train(name, checkpoint, last_call=None):

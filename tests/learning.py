@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, log_expit
 
-from fieldfit.learners.problem import Assessment, Problem, total
+from fieldfit.learners.problem import Problem, ProblemValue, total
 
 
 class Function(Problem):
@@ -19,13 +19,13 @@ class Function(Problem):
         self.n_examples = n_examples
         self.values = []
 
-    def assess(self, weights):
+    def evaluate(self, weights):
         value, gradient = self.function(weights)
         self.values.append(value)
-        return Assessment(value, gradient, 0, self.n_examples)
+        return ProblemValue(value, gradient, 0, self.n_examples)
 
-    def assess_part(self, weights, part):
-        return self.assess(weights)
+    def evaluate_part(self, weights, part):
+        return self.evaluate(weights)
 
 
 class Logistic(Problem):
@@ -42,10 +42,10 @@ class Logistic(Problem):
         self.is_smooth = not hinge
         self.n_calls = 0
 
-    def assess(self, weights):
-        return total([self.assess_part(weights, part) for part in range(self.n_parts)])
+    def evaluate(self, weights):
+        return total([self.evaluate_part(weights, part) for part in range(self.n_parts)])
 
-    def assess_part(self, weights, part):
+    def evaluate_part(self, weights, part):
         self.n_calls += 1
         features, signs = self.features[self.rows[part]], self.signs[self.rows[part]]
         margins = signs * (features @ weights)
@@ -55,7 +55,7 @@ class Logistic(Problem):
         else:
             value = -log_expit(margins).sum()
             gradient = -features.T @ (signs * expit(-margins))
-        return Assessment(float(value), gradient, 0, len(signs))
+        return ProblemValue(float(value), gradient, 0, len(signs))
 
 
 class Remembering(Logistic):
@@ -63,15 +63,15 @@ class Remembering(Logistic):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.forget()
+        self.reset_warm_start()
 
-    def assess_part(self, weights, part):
-        assessment = super().assess_part(weights, part)
-        gradient = assessment.gradient + 1e-7 * self.memory[part]
-        self.memory[part] = np.tanh(assessment.gradient)
-        return Assessment(assessment.value, gradient, part % 2, assessment.n_examples)
+    def evaluate_part(self, weights, part):
+        found = super().evaluate_part(weights, part)
+        gradient = found.gradient + 1e-7 * self.memory[part]
+        self.memory[part] = np.tanh(found.gradient)
+        return ProblemValue(found.value, gradient, part % 2, found.n_examples)
 
-    def forget(self):
+    def reset_warm_start(self):
         self.memory = np.zeros((self.n_parts, self.n_weights))
 
 
@@ -88,16 +88,16 @@ class Failing(Problem):
         if self.n_calls == 0:
             raise self.error
 
-    def assess(self, weights):
+    def evaluate(self, weights):
         self._count()
-        return self.problem.assess(weights)
+        return self.problem.evaluate(weights)
 
-    def assess_part(self, weights, part):
+    def evaluate_part(self, weights, part):
         self._count()
-        return self.problem.assess_part(weights, part)
+        return self.problem.evaluate_part(weights, part)
 
-    def forget(self):
-        self.problem.forget()
+    def reset_warm_start(self):
+        self.problem.reset_warm_start()
 
     def fingerprint(self):
         return self.problem.fingerprint()
@@ -109,7 +109,7 @@ def proximal_gradient(problem, l1, l2, n_steps=20_000):
     weights = ahead = np.zeros(problem.n_weights)
     momentum = 1.0
     for _ in range(n_steps):
-        gradient = problem.assess(ahead).gradient + l2 * ahead
+        gradient = problem.evaluate(ahead).gradient + l2 * ahead
         moved = ahead - gradient / bound
         new = np.sign(moved) * np.maximum(np.abs(moved) - l1 / bound, 0.0)
         if (ahead - new) @ (new - weights) > 0:  # the momentum leads uphill

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 import fieldfit as ff
 from fieldfit.errors import ZeroWeightError
-from fieldfit.learners.camel_dual import JointDual, PieceDual, WeightDual
+from fieldfit.learners.camel_dual import JointDual, PiecewiseDual, WeightDual
 from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.learners.problem import TemplateProblem
 
@@ -71,7 +71,7 @@ def make_dual(kind, model, rng, *, with_slopes=True, on_both_sides=True):
         dual = JointDual(model, on_both_sides=on_both_sides)
     if with_slopes:
         dual.linearise_at(random_beliefs(model, rng))
-    return PieceDual(dual) if kind == "pieces" else dual
+    return PiecewiseDual(dual) if kind == "pieces" else dual
 
 
 def dense_map(part):
@@ -126,7 +126,7 @@ def test_the_joint_dual_is_that_of_the_twin(name, with_slopes):
     model = MODELS[name]()
     dual = make_dual("joint", model, rng, with_slopes=with_slopes)
     weights = rng.normal(size=dual.n_weights)
-    found = dual.assess(weights)
+    found = dual.evaluate(weights)
     value, gradient = dual_by_twin(model, weights, dual.slopes)
     assert found.value == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(found.gradient, gradient, rtol=0, atol=1e-12 * model.n_weights)
@@ -140,11 +140,11 @@ def test_gradients_are_those_of_differences(name, kind, with_slopes):
     rng = np.random.default_rng(2)
     dual = make_dual(kind, MODELS[name](), rng, with_slopes=with_slopes)
     weights = 0.5 * rng.normal(size=dual.n_weights)
-    gradient = dual.assess(weights).gradient.copy()
+    gradient = dual.evaluate(weights).gradient.copy()
     step = 1e-5
     # along random directions: every entry counts, and nothing is lost in a small one
     for direction in rng.normal(size=(6, dual.n_weights)):
-        ahead, behind = (dual.assess(weights + s * direction).value for s in (step, -step))
+        ahead, behind = (dual.evaluate(weights + s * direction).value for s in (step, -step))
         assert gradient @ direction == pytest.approx((ahead - behind) / (2 * step), rel=1e-6)
 
 
@@ -159,14 +159,14 @@ def test_the_other_dual_is_the_minimum_over_the_multipliers(name):
     outer.linearise_at(beliefs)
     weights = np.zeros(joint.n_weights)
     weights[: model.n_weights] = 0.3 * rng.normal(size=model.n_weights)
-    lowest = outer.assess(weights[: model.n_weights])
+    lowest = outer.evaluate(weights[: model.n_weights])
     for _ in range(5):
         weights[model.n_weights :] = rng.normal(size=joint.n_weights - model.n_weights)
-        assert joint.assess(weights).value > lowest.value
+        assert joint.evaluate(weights).value > lowest.value
 
     def function(delta):
         weights[model.n_weights :] = delta
-        found = joint.assess(weights)
+        found = joint.evaluate(weights)
         return found.value, found.gradient[model.n_weights :].copy()
 
     found = minimize(
@@ -176,7 +176,7 @@ def test_the_other_dual_is_the_minimum_over_the_multipliers(name):
     assert found.fun == pytest.approx(lowest.value, rel=1e-9)
     function(found.x)
     np.testing.assert_allclose(
-        joint.assess(weights).gradient[: model.n_weights], lowest.gradient, rtol=0, atol=1e-5
+        joint.evaluate(weights).gradient[: model.n_weights], lowest.gradient, rtol=0, atol=1e-5
     )
 
 
@@ -186,13 +186,13 @@ def test_multipliers_that_favour_all_factors_alike_change_nothing():
     model = awkward_model()
     dual, graph = make_dual("joint", model, rng), model.parts[0].batch.graph
     weights = rng.normal(size=dual.n_weights)
-    before = dual.assess(weights)
+    before = dual.evaluate(weights)
     value, gradient = before.value, before.gradient.copy()
     shift = rng.normal(size=int(graph.unary_offsets[-1]))
     for slot, i in enumerate(graph.slot_variables):
         place = slice(*(dual.n_shared + graph.message_offsets[slot : slot + 2]))
         weights[place] += shift[graph.unary_offsets[i] : graph.unary_offsets[i + 1]]
-    after = dual.assess(weights)
+    after = dual.evaluate(weights)
     assert after.value == pytest.approx(value, rel=1e-13)
     np.testing.assert_allclose(after.gradient, gradient, rtol=0, atol=1e-12)
 
@@ -200,9 +200,9 @@ def test_multipliers_that_favour_all_factors_alike_change_nothing():
 def test_pieces_are_piecewise_training_with_shared_unary_potentials():
     problem = conditional(n_examples=5, n_parts=2)
     piecewise = TemplateProblem(ff.Piecewise(unary="shared"), problem.parts)
-    dual = PieceDual(JointDual(problem.linear_model()))
+    dual = PiecewiseDual(JointDual(problem.linear_model()))
     weights = np.random.default_rng(5).normal(size=problem.n_weights)
-    found, expected = dual.assess(weights), piecewise.assess(weights)
+    found, expected = dual.evaluate(weights), piecewise.evaluate(weights)
     assert found.value == pytest.approx(expected.value, rel=1e-12)
     np.testing.assert_allclose(found.gradient, expected.gradient, rtol=0, atol=1e-11)
     assert found.n_examples == expected.n_examples
@@ -213,7 +213,7 @@ def test_extreme_weights_give_finite_answers():
     model = awkward_model()
     for kind in ("joint", "weights"):
         dual = make_dual(kind, model, rng)
-        found = dual.assess(300.0 * rng.normal(size=dual.n_weights))
+        found = dual.evaluate(300.0 * rng.normal(size=dual.n_weights))
         assert np.isfinite(found.value)
         assert np.isfinite(found.gradient).all()
 
@@ -224,7 +224,7 @@ def test_a_factor_without_weight_is_an_error():
     part = model.parts[0]
     weights[part.mapping.n_unary :][:9] = -np.inf  # the table of the first factor
     with pytest.raises(ZeroWeightError, match="factor 0"), np.errstate(invalid="ignore"):
-        JointDual(model).assess(weights)
+        JointDual(model).evaluate(weights)
 
 
 # -- moving the tangent -------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_threads_do_not_change_a_bit(kind):
         assert model.n_jobs == n_jobs
         dual = make_dual(kind, model, np.random.default_rng(0))
         weights = np.random.default_rng(1).normal(size=dual.n_weights)
-        found = dual.assess(weights)
+        found = dual.evaluate(weights)
         answers.append((found.value, found.gradient.copy(), dual.relinearise(weights), dual.slopes))
     for value, gradient, moved, slopes in answers[1:]:
         assert value == answers[0][0]
@@ -342,7 +342,8 @@ def test_threads_do_not_change_a_bit(kind):
 def test_parts_add_up_to_one_batch():
     weights = np.random.default_rng(11).normal(size=conditional().n_weights)
     whole, cut = (
-        WeightDual(conditional(n_parts=n).linear_model(), tol=1e-13).assess(weights) for n in (1, 3)
+        WeightDual(conditional(n_parts=n).linear_model(), tol=1e-13).evaluate(weights)
+        for n in (1, 3)
     )
     assert cut.value == pytest.approx(whole.value, rel=1e-12)
     np.testing.assert_allclose(cut.gradient, whole.gradient, rtol=0, atol=1e-9)

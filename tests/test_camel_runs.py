@@ -39,14 +39,14 @@ class Clock:
     def __init__(self, monkeypatch):
         self.n_calls, self.last, self.error = 0, np.inf, Killed
         for dual in (JointDual, WeightDual):
-            monkeypatch.setattr(dual, "assess", self._counted(dual.assess))
+            monkeypatch.setattr(dual, "evaluate", self._counted(dual.evaluate))
 
-    def _counted(self, assess):
+    def _counted(self, evaluate):
         def counted(dual, weights):
             self.n_calls += 1
             if self.n_calls >= self.last:
                 raise self.error
-            return assess(dual, weights)
+            return evaluate(dual, weights)
 
         return counted
 
@@ -236,7 +236,7 @@ def test_the_learned_weights_minimise_the_objective(variant):
     """``B(th) - <th, y>`` of the same object: its value and a gradient of zero at the end."""
     problem = conditional(camel(variant, tol=1e-10))
     fit = learn(problem, l2=0.1)
-    found = problem.assess(fit.weights)
+    found = problem.evaluate(fit.weights)
     gradient = found.gradient + 0.1 * fit.weights
     np.testing.assert_allclose(gradient, 0.0, atol=1e-4)
     value = found.value + 0.05 * fit.weights @ fit.weights

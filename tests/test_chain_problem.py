@@ -54,9 +54,9 @@ def central_difference(problem, weights, step=1e-5):
     for k in range(len(weights)):
         moved = weights.copy()
         moved[k] += step
-        above = problem.assess(moved).value
+        above = problem.evaluate(moved).value
         moved[k] -= 2 * step
-        numeric[k] = (above - problem.assess(moved).value) / (2 * step)
+        numeric[k] = (above - problem.evaluate(moved).value) / (2 * step)
     return numeric
 
 
@@ -79,7 +79,9 @@ def test_value_and_marginals_equal_enumeration(missing, boundary):
         free, beliefs, _, _ = twin.enumerate_chain(scores[a:b], table)
         expected += free - twin.enumerate_chain(scores[a:b], table, labels[a:b])[0]
         np.testing.assert_allclose(marginals[a:b], beliefs, atol=1e-12)
-    assert ChainProblem(tokens, labels).assess(weights).value == pytest.approx(expected, rel=1e-12)
+    assert ChainProblem(tokens, labels).evaluate(weights).value == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
@@ -93,7 +95,10 @@ def test_gradient_equals_finite_differences(missing, valued):
     )
     weights = rng.normal(size=layout.n_weights)
     np.testing.assert_allclose(
-        problem.assess(weights).gradient, central_difference(problem, weights), rtol=1e-6, atol=1e-7
+        problem.evaluate(weights).gradient,
+        central_difference(problem, weights),
+        rtol=1e-6,
+        atol=1e-7,
     )
 
 
@@ -102,7 +107,7 @@ def test_gradient_equals_finite_differences(missing, valued):
 def test_value_equals_twin(n_labels, missing):
     rng, features, labels, layout = random_case(n_labels, n_labels, missing=missing)
     weights = rng.normal(size=layout.n_weights)
-    found = ChainProblem(EncodedTokens.of(layout, features), labels).assess(weights)
+    found = ChainProblem(EncodedTokens.of(layout, features), labels).evaluate(weights)
     expected = twin.value(layout, features, labels, weights)
     assert found.value == pytest.approx(expected, rel=1e-10, abs=1e-10)
     assert found.n_unconverged == 0
@@ -115,7 +120,7 @@ def test_extreme_scores_stay_exact(scale, missing):
     rng, features, labels, layout = random_case(3, 4, missing=missing, boundary=True)
     weights = rng.choice([-scale, scale], layout.n_weights)
     tokens = EncodedTokens.of(layout, features)
-    found = ChainProblem(tokens, labels).assess(weights)
+    found = ChainProblem(tokens, labels).evaluate(weights)
     assert found.value == pytest.approx(twin.value(layout, features, labels, weights), rel=1e-12)
     assert np.isfinite(found.gradient).all()
     scores, table = twin.token_scores(layout, features, weights), twin.transitions(layout, weights)
@@ -139,14 +144,14 @@ def test_a_path_that_is_negligible_at_first_is_not_lost():
         state = np.array([0.0, -650.0, 0.0, 0.0])
         weights = np.concatenate([state, [penalty, 2 * penalty, 2 * penalty, 0.0]])
         tokens = EncodedTokens.of(layout, features)
-        found = ChainProblem(tokens, labels).assess(weights).value
+        found = ChainProblem(tokens, labels).evaluate(weights).value
         expected = twin.value(layout, features, labels, weights)
         assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_weights_beyond_all_range_give_infinity_not_nan():
     rng, features, labels, layout = random_case(4, 3)
-    found = ChainProblem(EncodedTokens.of(layout, features), labels).assess(
+    found = ChainProblem(EncodedTokens.of(layout, features), labels).evaluate(
         rng.choice([-1e308, 1e308], layout.n_weights)
     )
     assert found.value == np.inf
@@ -163,10 +168,10 @@ def test_general_path_gives_the_same(missing, boundary):
     tokens = EncodedTokens.of(layout, features)
     sequence_weights = rng.uniform(0.5, 2.0, tokens.n_sequences)
     weights = rng.normal(size=layout.n_weights)
-    fast = ChainProblem(tokens, labels, sequence_weights=sequence_weights).assess(weights)
+    fast = ChainProblem(tokens, labels, sequence_weights=sequence_weights).evaluate(weights)
     parts = chain_parts(tokens, labels, sequence_weights, batch_size=3)
     assert len(parts) > 1
-    general = TemplateProblem(Likelihood(Exact()), parts).assess(weights)
+    general = TemplateProblem(Likelihood(Exact()), parts).evaluate(weights)
     assert fast.value == pytest.approx(general.value, rel=1e-9)
     np.testing.assert_allclose(fast.gradient, general.gradient, rtol=1e-9, atol=1e-9)
 
@@ -176,7 +181,7 @@ def test_threads_do_not_change_a_bit():
     tokens = EncodedTokens.of(layout, features)
     weights = rng.normal(size=layout.n_weights)
     results = [
-        ChainProblem(tokens, labels, n_jobs=n_jobs, batch_size=7).assess(weights)
+        ChainProblem(tokens, labels, n_jobs=n_jobs, batch_size=7).evaluate(weights)
         for n_jobs in (None, 2, 5)
     ]
     assert ChainProblem(tokens, labels, batch_size=7).n_parts == 9
@@ -190,19 +195,19 @@ def test_parts_add_up_and_evaluations_repeat():
     rng, features, labels, layout = random_case(7, 4, n_sequences=20)
     problem = ChainProblem(EncodedTokens.of(layout, features), labels, batch_size=6, n_jobs=2)
     weights = rng.normal(size=layout.n_weights)
-    whole = problem.assess(weights)
-    parts = [problem.assess_part(weights, part) for part in range(problem.n_parts)]
+    whole = problem.evaluate(weights)
+    parts = [problem.evaluate_part(weights, part) for part in range(problem.n_parts)]
     assert whole.n_examples == sum(part.n_examples for part in parts) == 20
     assert whole.value == pytest.approx(sum(part.value for part in parts), rel=1e-13)
     np.testing.assert_allclose(whole.gradient, sum(p.gradient for p in parts), atol=1e-12)
-    assert np.array_equal(problem.assess(weights).gradient, whole.gradient)
+    assert np.array_equal(problem.evaluate(weights).gradient, whole.gradient)
 
 
 def test_a_failing_worker_leaves_nobody_waiting(monkeypatch):
     rng, features, labels, layout = random_case(8, 3, n_sequences=20)
     problem = ChainProblem(EncodedTokens.of(layout, features), labels, batch_size=4, n_jobs=3)
     weights = rng.normal(size=layout.n_weights)
-    before = problem.assess(weights)
+    before = problem.evaluate(weights)
     work = problem._group
 
     def fail(model, group, scratch):
@@ -212,9 +217,9 @@ def test_a_failing_worker_leaves_nobody_waiting(monkeypatch):
 
     monkeypatch.setattr(problem, "_group", fail)
     with pytest.raises(MemoryError):
-        problem.assess(weights)
+        problem.evaluate(weights)
     monkeypatch.undo()
-    assert np.array_equal(problem.assess(weights).gradient, before.gradient)
+    assert np.array_equal(problem.evaluate(weights).gradient, before.gradient)
 
 
 def test_every_way_to_serve_an_attribute_gives_the_same(monkeypatch):
@@ -227,7 +232,7 @@ def test_every_way_to_serve_an_attribute_gives_the_same(monkeypatch):
         tokens = EncodedTokens.of(layout, features)
         found.append((set(tokens.states.kinds.tolist()), ChainProblem(tokens, labels)))
     assert [kinds for kinds, _ in found] == [{LIST, SINGLE}, {ROW, LIST, SINGLE}, {ROW, SINGLE}]
-    first, *others = [problem.assess(weights) for _, problem in found]
+    first, *others = [problem.evaluate(weights) for _, problem in found]
     for other in others:
         assert other.value == pytest.approx(first.value, rel=1e-13)
         np.testing.assert_allclose(other.gradient, first.gradient, atol=1e-12)

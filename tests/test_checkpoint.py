@@ -73,11 +73,11 @@ def test_the_problem_must_forget_for_that():
     """The test above could fail: without `forget`, the answers do depend on the past."""
     problem = Remembering(n_parts=3)
     weights = np.ones(12)
-    first = problem.assess(weights).gradient
-    second = problem.assess(weights).gradient
-    problem.forget()
+    first = problem.evaluate(weights).gradient
+    second = problem.evaluate(weights).gradient
+    problem.reset_warm_start()
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(first, problem.assess(weights).gradient)
+    np.testing.assert_array_equal(first, problem.evaluate(weights).gradient)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

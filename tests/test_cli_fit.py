@@ -455,16 +455,16 @@ def test_interrupt_keeps_the_checkpoint_and_the_same_command_goes_on(tmp_path, m
     train = write_archive(tmp_path / "t.npz")
     assert fit("grid", train, tmp_path / "whole.ff", "--l2", 0.1, "--quiet") == 0
     calls = iter(range(1000))
-    assess = TemplateProblem.assess
+    evaluate = TemplateProblem.evaluate
 
     def interrupted(self, weights):
         if next(calls) == 12:
             raise KeyboardInterrupt
-        return assess(self, weights)
+        return evaluate(self, weights)
 
     options = ["--l2", 0.1, "--checkpoint", tmp_path / "c", "--quiet"]
     with monkeypatch.context() as patch:
-        patch.setattr(TemplateProblem, "assess", interrupted)
+        patch.setattr(TemplateProblem, "evaluate", interrupted)
         assert fit("grid", train, tmp_path / "m.ff", *options) == 130
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -38,7 +38,7 @@ def statistics(graph):
     """Indicators of every configuration, one row each."""
     found = []
     for labels in ff.BruteForce().configurations(graph):
-        beliefs = ff.core.potentials.Beliefs.from_labels(graph, labels)
+        beliefs = ff.Beliefs.from_labels(graph, labels)
         found.append(np.concatenate([beliefs.unary_values, beliefs.factor_values]))
     return np.array(found)
 

@@ -107,13 +107,13 @@ def test_gradients_of_all_weights(ties, loss):
     problem = grid_problem(ImplicitLoss(loss, ff.Convex(0.5), fit_entropy=ties, tol=1e-12))
     rng = np.random.default_rng(1)
     weights = 0.4 * rng.normal(size=problem.n_weights)
-    found = problem.assess(weights)
+    found = problem.evaluate(weights)
     assert found.n_unconverged == 0
     step = 1e-5
     scale = max(1.0, np.abs(found.gradient).max())
     for _ in range(4):  # no wrong entry is orthogonal to random directions
         direction = rng.normal(size=len(weights))
-        ends = [problem.assess(weights + sign * step * direction).value for sign in (1.0, -1.0)]
+        ends = [problem.evaluate(weights + sign * step * direction).value for sign in (1.0, -1.0)]
         expected = (ends[0] - ends[1]) / (2 * step)
         assert found.gradient @ direction == pytest.approx(expected, rel=0, abs=2e-6 * scale)
 
@@ -124,8 +124,8 @@ def test_without_changes_the_entropy_is_the_given_one():
     one, two = grid_problem(plain), grid_problem(fitted)
     assert two.n_weights == one.n_weights + 2 + 4 + 4
     weights = np.random.default_rng(2).normal(size=one.n_weights)
-    alone = one.assess(weights)
-    both = two.assess(np.concatenate([weights, np.zeros(two.n_weights - one.n_weights)]))
+    alone = one.evaluate(weights)
+    both = two.evaluate(np.concatenate([weights, np.zeros(two.n_weights - one.n_weights)]))
     assert both.value == pytest.approx(alone.value, abs=1e-9)
     np.testing.assert_allclose(both.gradient[: one.n_weights], alone.gradient, rtol=0, atol=1e-8)
 

@@ -447,7 +447,7 @@ def test_samples_have_the_models_marginals(kind):
     again = crf.sample(X, 4000, random_state=0)
     np.testing.assert_array_equal(drawn[-1], again[-1])
     assert crf.sample(X)[0].shape == (1, *Y[0].shape)
-    with pytest.raises(ff.InvalidInputError, match="n_samples must be at least 0"):
+    with pytest.raises(ff.InvalidInputError, match="n_samples must be an integer of at least 0"):
         crf.sample(X, -1)
 
 
@@ -527,7 +527,7 @@ def test_bad_data_are_refused_in_a_sentence(kind, change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"l2": -1.0}, "l2 must be a finite number"),
+        ({"l2": -1.0}, "l2 must be at least 0, got -1.0"),
         ({"max_iter": 0}, "max_iter must be an integer"),
         ({"tol": 0.0}, "tol must be positive"),
         ({"n_labels": 1}, "n_labels must be an integer of at least 2, got 1"),

@@ -10,7 +10,7 @@ from test_contrastive_divergence import STANDARD_ERRORS, statistics
 import fieldfit as ff
 from fieldfit.inference.junction_tree.exact import sample_exactly
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters
-from fieldfit.models.pairwise.sample_chains import ChainsProblem
+from fieldfit.models.pairwise.sample_chains import GibbsChainsProblem
 from fieldfit.models.pairwise.sample_data import Samples
 from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
 
@@ -23,7 +23,9 @@ def problem(objective, samples):
     parameters = IsingParameters(4, EDGES)
     weights = np.random.default_rng(1).normal(size=parameters.n_weights)
     labels = np.tile(np.asarray(samples, dtype=np.int16), (N_COPIES // len(samples), 1))
-    return ChainsProblem(parameters, Samples.of(labels, np.ones(len(labels))), objective), weights
+    return GibbsChainsProblem(
+        parameters, Samples.of(labels, np.ones(len(labels))), objective
+    ), weights
 
 
 def require_gradient(found, expected_moments, problem, n_rows=N_COPIES, n_chains=N_COPIES):
@@ -51,7 +53,7 @@ def test_complete_samples(n_sweeps):
     graph, potentials = given.parameters.graph, given.parameters.potentials(weights)
     start = np.all(ff.BruteForce().configurations(graph) == sample, axis=1).astype(float)
     after = start @ np.linalg.matrix_power(sweep_matrix(graph, potentials), n_sweeps)
-    require_gradient(given.assess(weights).gradient, after - start, given)
+    require_gradient(given.evaluate(weights).gradient, after - start, given)
 
 
 def test_missing_labels():
@@ -62,11 +64,11 @@ def test_missing_labels():
     free = distribution(graph, potentials)
     agrees = (ff.BruteForce().configurations(graph) == sample)[:, sample >= 0].all(axis=1)
     observed = np.where(agrees, free, 0.0) / free[agrees].sum()
-    require_gradient(given.assess(weights).gradient, free - observed, given)
+    require_gradient(given.evaluate(weights).gradient, free - observed, given)
 
 
 def test_missing_labels_go_on_from_where_they_were():
-    """One sweep each time: after many assessments they, too, are draws given the others."""
+    """One sweep each time: after many evaluations they, too, are draws given the others."""
     sample = np.array([1, -1, -1, -1])
     given, weights = problem(ContrastiveDivergence(25, n_hidden_sweeps=1), [sample])
     graph, potentials = given.parameters.graph, given.parameters.potentials(weights)
@@ -75,7 +77,7 @@ def test_missing_labels_go_on_from_where_they_were():
     observed = np.where(agrees, free, 0.0) / free[agrees].sum()
     nudge = 1e-9 * np.arange(len(weights))  # other random numbers
     for number in range(20):
-        found = given.assess(weights + number * nudge)
+        found = given.evaluate(weights + number * nudge)
     require_gradient(found.gradient, free - observed, given)
 
 
@@ -89,16 +91,16 @@ def test_persistent_chains_forget_the_samples_and_others_do_not():
     # the first mini-batch is a sweep away from its samples, the next one another ...
     sweep = sweep_matrix(graph, potentials)
     for part, n_sweeps in ((0, 1), (3, 2)):
-        found = given.assess_part(weights, part).gradient
+        found = given.evaluate_part(weights, part).gradient
         after = start @ np.linalg.matrix_power(sweep, n_sweeps)
         require_gradient(found, after - start, given, n_rows=n_chains, n_chains=n_chains)
     # ... and many of them are draws of the model
     for _ in range(3):
-        found = given.assess(weights)
+        found = given.evaluate(weights)
     free = distribution(graph, potentials)
     require_gradient(found.gradient, free - start, given, n_chains=n_chains)
-    given.forget()
-    found = given.assess_part(weights, 0).gradient
+    given.reset_warm_start()
+    found = given.evaluate_part(weights, 0).gradient
     require_gradient(found, start @ sweep - start, given, n_rows=n_chains, n_chains=n_chains)
 
 

@@ -238,7 +238,7 @@ def test_edge_features_can_be_chosen():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"neighbors": 6}, "neighbors must be 4 or 8, got 6"),
+        ({"neighbors": 6}, "neighbors must be one of 4, 8, got 6"),
         ({"directions": "both"}, "directions must be"),
         ({"directions": "shared"}, "needs pairwise='symmetric'"),
         ({"pairwise": "tied"}, "tying must be"),

@@ -18,7 +18,7 @@ from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.models.pairwise.ising_model import IsingModel
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, full_edges
-from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_problems import ReplicatedProblem
 from fieldfit.models.pairwise.sample_partition import InferredPartition
 from fieldfit.objectives.moment_matching import MomentMatching
 from fieldfit.objectives.piecewise import Piecewise
@@ -103,10 +103,10 @@ def test_objective_on_copies_is_the_fast_path():
     parameters = IsingParameters(N, SPARSE)
     weights = rng.normal(size=parameters.n_weights)
     fast = problem_of("pseudolikelihood", parameters, samples, np.ones(len(samples)))
-    slow = CopiesProblem(parameters, fast.samples, PseudoLikelihood())
-    assert fast.assess(weights).value == pytest.approx(slow.assess(weights).value, rel=1e-11)
+    slow = ReplicatedProblem(parameters, fast.samples, PseudoLikelihood())
+    assert fast.evaluate(weights).value == pytest.approx(slow.evaluate(weights).value, rel=1e-11)
     np.testing.assert_allclose(
-        fast.assess(weights).gradient, slow.assess(weights).gradient, atol=1e-11
+        fast.evaluate(weights).gradient, slow.evaluate(weights).gradient, atol=1e-11
     )
 
 
@@ -230,7 +230,7 @@ def test_gibbs_samples_of_a_large_model(monkeypatch):
     graph, potentials = model.to_model()
     expected = 2 * Exact().run(graph, potentials).beliefs.unary_matrix()[:, 1] - 1
     exact = model.sample(4000, random_state=1)
-    monkeypatch.setattr("fieldfit.models.pairwise.sample_chains.LIMITS", Exact(max_memory=100))
+    monkeypatch.setattr("fieldfit.models.parts.EXACT_SAMPLING", Exact(max_memory=100))
     chains = model.sample(4000, random_state=1, burn_in=100, n_sweeps_between=5)
     for drawn in (exact, chains):
         assert set(np.unique(drawn)) == {-1, 1}
@@ -307,7 +307,7 @@ def test_bad_edges_are_refused(edges, message):
     ("options", "message"),
     [
         ({"l2": -1.0}, "l2"),
-        ({"encoding": "potts"}, "encoding must be 'binary' or 'spin'"),
+        ({"encoding": "potts"}, "encoding must be one of 'binary', 'spin'"),
         ({"objective": "nonsense"}, "objective"),
         ({"max_iter": 0}, "max_iter"),
     ],

@@ -17,7 +17,7 @@ from reference import pairwise_samples as twin
 
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, full_edges
-from fieldfit.models.pairwise.pairwise_problems import CopiesProblem
+from fieldfit.models.pairwise.pairwise_problems import ReplicatedProblem
 from fieldfit.models.pairwise.sample_data import checked_labels
 from fieldfit.models.pairwise.sample_partition import EnumeratedPartition, InferredPartition
 from fieldfit.objectives.likelihood import Likelihood
@@ -38,7 +38,7 @@ def test_value_is_that_of_enumeration(objective, missing, edges, encoding):
     parameters = IsingParameters(N, edges, encoding)
     weights = rng.normal(size=parameters.n_weights)
     inference = "pseudolikelihood" if objective == "pseudolikelihood" else Exact()
-    found = problem_of(inference, parameters, samples, sample_weights).assess(weights).value
+    found = problem_of(inference, parameters, samples, sample_weights).evaluate(weights).value
     tables = twin.ising_tables(weights[:N], parameters.coupling_matrix(weights[N:]), edges, values)
     reference = (
         twin.negative_log_pseudo_likelihood
@@ -60,9 +60,9 @@ def test_surrogates_equal_the_objective_on_copies_of_the_graph(name, missing):
     weights = 0.4 * rng.normal(size=parameters.n_weights)
     inference = INFERENCES[name]
     problem = problem_of(inference, parameters, samples, weights_of_samples)
-    found = problem.assess(weights)
+    found = problem.evaluate(weights)
     rows = problem.samples
-    copies = CopiesProblem(parameters, rows, Likelihood(inference)).assess(weights)
+    copies = ReplicatedProblem(parameters, rows, Likelihood(inference)).evaluate(weights)
     assert found.n_unconverged == 0
     assert found.value == pytest.approx(copies.value, rel=1e-7)
     np.testing.assert_allclose(found.gradient, copies.gradient, atol=1e-6)
@@ -102,8 +102,8 @@ def test_difference_check_can_fail():
     parameters = IsingParameters(N, full_edges(N))
     problem = problem_of("pseudolikelihood", parameters, random_samples(), np.ones(12))
     wrong = np.full(parameters.n_weights, 0.1)
-    gradient = problem.assess
-    problem.assess = lambda w: type(gradient(w))(
+    gradient = problem.evaluate
+    problem.evaluate = lambda w: type(gradient(w))(
         gradient(w).value, 1.001 * gradient(w).gradient, 0, 1
     )
     assert relative_gradient_error(problem, wrong) > 1e-4
@@ -118,14 +118,14 @@ def test_scores_add_up_and_hessian_is_the_derivative(name, missing):
     weights = 0.2 * rng.normal(size=parameters.n_weights)
     problem = problem_of(INFERENCES.get(name, name), parameters, samples, rng.random(len(samples)))
     scores = problem.scores(weights)
-    gradient = problem.assess(weights).gradient
+    gradient = problem.evaluate(weights).gradient
     np.testing.assert_allclose(problem.samples.weights @ scores, gradient, atol=1e-7)
     step = 1e-4
     columns = []
     for index in range(len(weights)):
         moved = weights.copy()
         moved[index] += step
-        above = problem.assess(moved).gradient
+        above = problem.evaluate(moved).gradient
         moved[index] -= 2 * step
-        columns.append((above - problem.assess(moved).gradient) / (2 * step))
+        columns.append((above - problem.evaluate(moved).gradient) / (2 * step))
     np.testing.assert_allclose(problem.hessian(weights), np.array(columns), atol=2e-5)

@@ -10,9 +10,9 @@ from scipy.special import expit, log_expit, logsumexp, softmax
 
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.base import Penalty, set_pseudo_gradient
-from fieldfit.learners.lbfgs import LBFGS, Pairs
+from fieldfit.learners.lbfgs import LBFGS, CorrectionPairs
 from fieldfit.learners.line_search import slope_search, wolfe_search
-from fieldfit.learners.problem import Assessment, Problem
+from fieldfit.learners.problem import Problem, ProblemValue
 from fieldfit.learners.registry import make_learner
 from fieldfit.learners.stochastic import SGD, Adam
 
@@ -110,8 +110,8 @@ def test_lbfgs_needs_as_few_evaluations_as_scipy(name):
     fit = LBFGS(max_iter=3000, tol=1e-9, value_tol=0.0).minimize(ours, start)
 
     def counted(weights):
-        assessment = theirs.assess(weights)
-        return assessment.value, assessment.gradient
+        found = theirs.evaluate(weights)
+        return found.value, found.gradient
 
     options = {"maxcor": 10, "ftol": 0.0, "gtol": 1e-9, "maxiter": 3000, "maxfun": 10_000}
     answer = minimize(counted, start, jac=True, method="L-BFGS-B", options=options)
@@ -137,7 +137,7 @@ def test_two_loop_recursion_is_that_of_bfgs():
     """Against the recursion for the dense inverse Hessian, with pairs going round the circle."""
     rng = np.random.default_rng(0)
     matrix = np.diag(rng.uniform(0.5, 5.0, 6))
-    pairs = Pairs(3, 6)
+    pairs = CorrectionPairs(3, 6)
     kept = []
     for _ in range(7):
         step = rng.normal(size=6)
@@ -202,14 +202,14 @@ class Rotated(Problem):
         self.zero = rng.normal(size=4)
         self.n_evaluations = 0
 
-    def assess(self, weights):
+    def evaluate(self, weights):
         self.n_evaluations += 1
         away = weights - self.zero
         field = self.matrix @ away + 0.1 * away**3
-        return Assessment(float(self.n_evaluations), field, 0, 1)
+        return ProblemValue(float(self.n_evaluations), field, 0, 1)
 
-    def assess_part(self, weights, part):
-        return self.assess(weights)
+    def evaluate_part(self, weights, part):
+        return self.evaluate(weights)
 
 
 def test_a_field_without_a_function_is_led_to_its_zero():
@@ -265,12 +265,12 @@ class Drawn(Problem):
         self.rng = np.random.default_rng(0)
         self.zero = np.array([1.0, -2.0, 0.5])
 
-    def assess_part(self, weights, part):
+    def evaluate_part(self, weights, part):
         noise = self.rng.normal(scale=0.5, size=3)
-        return Assessment(None, 4.0 * (weights - self.zero) + noise, 0, 4)
+        return ProblemValue(None, 4.0 * (weights - self.zero) + noise, 0, 4)
 
-    def assess(self, weights):
-        return Assessment(None, 20.0 * (weights - self.zero), 0, 20)
+    def evaluate(self, weights):
+        return ProblemValue(None, 20.0 * (weights - self.zero), 0, 20)
 
 
 def test_without_a_value_the_weights_must_come_to_rest():
@@ -337,9 +337,9 @@ def test_l2_may_differ_between_weights():
     problem = Logistic()
     l2 = np.geomspace(1e-2, 1e2, problem.n_weights)
     fit = LBFGS(tol=1e-9).minimize(problem, np.zeros(problem.n_weights), penalty=Penalty(l2=l2))
-    gradient = problem.assess(fit.weights).gradient + l2 * fit.weights
+    gradient = problem.evaluate(fit.weights).gradient + l2 * fit.weights
     assert np.abs(gradient).max() < 1e-5
-    objective = problem.assess(fit.weights).value + 0.5 * (l2 * fit.weights**2).sum()
+    objective = problem.evaluate(fit.weights).value + 0.5 * (l2 * fit.weights**2).sum()
     assert fit.trace[-1]["objective"] == pytest.approx(objective, rel=1e-14)
 
 
@@ -368,7 +368,7 @@ def test_values_that_agree_to_some_digits(noise, l1):
     problem = Logistic(n_examples=2000, n_weights=20)
 
     def inexact(weights):
-        exact = problem.assess(weights)
+        exact = problem.evaluate(weights)
         value = exact.value * (1.0 + noise * rng.normal())
         return value, exact.gradient + 1e3 * noise * rng.normal(size=20)
 
@@ -408,16 +408,16 @@ class Sticking(Problem):
     def __init__(self, height):
         self.height, self.first = height, None
 
-    def assess(self, weights):
+    def evaluate(self, weights):
         away = weights - [1.0, 2.0]
         self.first = weights.copy() if self.first is None else self.first
         extra = 0.0 if np.array_equal(weights, self.first) else self.height
-        return Assessment(0.5 * float(away @ away) + extra, away, 0, 1)
+        return ProblemValue(0.5 * float(away @ away) + extra, away, 0, 1)
 
-    def assess_part(self, weights, part):
-        return self.assess(weights)
+    def evaluate_part(self, weights, part):
+        return self.evaluate(weights)
 
-    def forget(self):
+    def reset_warm_start(self):
         self.first = None
 
 
@@ -582,7 +582,7 @@ def test_stochastic_learners_find_the_optimum(kind, averaging):
     )
 
     def objective(weights):
-        return problem.assess(weights).value + 2.5 * weights @ weights
+        return problem.evaluate(weights).value + 2.5 * weights @ weights
 
     assert objective(fit.weights) <= objective(best.weights) * (1 + 3e-4)
     np.testing.assert_allclose(fit.weights, best.weights, atol=0.03)
@@ -606,7 +606,7 @@ def test_hinge_loss(kind):
     problem = Logistic(n_examples=600, n_parts=12, hinge=True)
 
     def objective(weights):
-        return problem.assess(weights).value + 0.5 * weights @ weights
+        return problem.evaluate(weights).value + 0.5 * weights @ weights
 
     fit = kind(random_state=0).minimize(problem, np.zeros(12), penalty=Penalty(l2=1.0))
     long = SGD(random_state=1, step=0.5, decay=1.0, tol=0.0, max_iter=2000).minimize(
@@ -695,10 +695,10 @@ def test_problems_may_keep_their_gradient():
     """The array that a problem returns is never written to."""
 
     class Keeping(Function):
-        def assess(self, weights):
+        def evaluate(self, weights):
             gradient = weights - 1.0
             gradient.flags.writeable = False
-            return Assessment(float(0.5 * gradient @ gradient), gradient, 0, 1)
+            return ProblemValue(float(0.5 * gradient @ gradient), gradient, 0, 1)
 
     for learner in (LBFGS(), Adam(), SGD()):
         learner.minimize(Keeping(None, 3), np.zeros(3), penalty=Penalty(l2=1.0, l1=0.1))

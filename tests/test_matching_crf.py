@@ -245,10 +245,10 @@ def test_the_exact_gradient():
     ]
     problem = ExactMatchings(ff.Likelihood(), given, 1.0, None)
     weights = np.array([0.7, -0.4])
-    found = problem.assess(weights)
+    found = problem.evaluate(weights)
     for k in range(2):
         step = 1e-5 * np.eye(2)[k]
-        difference = problem.assess(weights + step).value - problem.assess(weights - step).value
+        difference = problem.evaluate(weights + step).value - problem.evaluate(weights - step).value
         np.testing.assert_allclose(found.gradient[k], difference / 2e-5, rtol=1e-7)
 
 
@@ -271,7 +271,7 @@ def test_the_hinge_is_that_of_the_best_rival():
     weights = np.array([0.3, 0.2])
     for x, y in zip(X, Y, strict=True):
         given = MatchingExample(polytope, x.reshape(-1, 2), polytope.of_partners(y))
-        found = MatchingHinge(ff.MaxMargin(), [given], 1.0, None, 1.0).assess(weights)
+        found = MatchingHinge(ff.MaxMargin(), [given], 1.0, None, 1.0).evaluate(weights)
         scores = x @ weights
         own = scores[range(4), y].sum()
         expected = max(
@@ -326,7 +326,7 @@ def test_bad_input():
         ff.MatchingCRF().fit(broken, Y)
     for options, words in (
         ({"rho": 1.5}, "rho must be between 0 and 1"),
-        ({"kind": "tree"}, "kind must be 'bipartite' or 'general'"),
+        ({"kind": "tree"}, "kind must be one of 'bipartite', 'general'"),
         ({"objective": "trw"}, "objective must be 'mle-struct', 'likelihood'"),
         ({"objective": MLEStruct(ff.Convex())}, "objective must have the entropy Bethe"),
         ({"kind": "general"}, "must be square and symmetric"),

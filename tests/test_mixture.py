@@ -15,7 +15,6 @@ from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.inference.brute_force import BruteForce
 from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
 from fieldfit.inference.messages.sum_product import SumProduct
-from fieldfit.models import mixture_problem as _mixture_model
 from fieldfit.models.decoding_error_bound import error_bound, exact_stability, surrogate_stability
 from fieldfit.models.loading import load
 from fieldfit.models.mixture_field import MixtureField
@@ -127,7 +126,7 @@ def test_unconverged_predictions_are_announced():
     model = MixtureField(Likelihood(inference)).assume(graph, ising(graph, 1.0))
     observations = np.random.default_rng(0).normal(size=(2, 9))
     assert not model.infer(observations, 0.5).converged.any()
-    with pytest.warns(ConvergenceWarning, match="2 of 2 observed fields"):
+    with pytest.warns(ConvergenceWarning, match="2 of 2 examples did not converge"):
         model.predict(observations, 0.5)
 
 
@@ -192,7 +191,9 @@ def test_missing_labels_are_learned_from_iteratively():
     y = rng.normal(size=(20, 3))
     gap = np.abs(full.predict(y, 0.6) - part.predict(y, 0.6)).max()
     assert 0.0 < gap < 0.1
-    with pytest.raises(InvalidInputError, match="complete labels"):
+    with pytest.raises(
+        InvalidInputError, match=r"samples must be complete for moment matching.*in row 4, column 0"
+    ):
         MixtureField("moment-matching").fit(labels, edges=TREE[:2])
 
 
@@ -375,7 +376,7 @@ def test_samples_of_the_model(monkeypatch):
     posterior = model.infer(drawn.observations, 0.6)
     error = np.mean((posterior.signal - drawn.signal) ** 2)
     assert_allclose(error, posterior.variance.mean(), rtol=0.05)
-    monkeypatch.setattr(_mixture_model, "EXACT_LIMITS", Exact(max_memory=100.0))
+    monkeypatch.setattr("fieldfit.models.parts.EXACT_SAMPLING", Exact(max_memory=100.0))
     assert model.sample(5, random_state=0).labels.shape == (5, 9)
 
 

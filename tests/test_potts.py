@@ -14,9 +14,9 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.models.pairwise.ising_model import IsingModel
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, full_edges, zero_sum
 from fieldfit.models.pairwise.pairwise_problems import (
-    ConditionalsProblem,
-    CopiesProblem,
-    MomentProblem,
+    LikelihoodProblem,
+    PseudoLikelihoodProblem,
+    ReplicatedProblem,
 )
 from fieldfit.models.pairwise.potts_model import PottsModel, sequence_weights
 from fieldfit.models.pairwise.sample_data import Samples, checked_labels
@@ -38,8 +38,8 @@ def random_samples(n_samples=15, n=N, k=K, missing=0.0, seed=0):
 def problem_of(objective, parameters, samples, weights):
     rows = Samples.of(checked_labels(samples), weights)
     if objective == "pseudolikelihood":
-        return ConditionalsProblem(parameters, rows)
-    return MomentProblem(parameters, rows, objective)
+        return PseudoLikelihoodProblem(parameters, rows)
+    return LikelihoodProblem(parameters, rows, objective)
 
 
 # -- objectives ---------------------------------------------------------------------------
@@ -65,12 +65,12 @@ def test_value_and_gradient(objective, missing, edges, n_labels):
         else twin.negative_log_likelihood
     )
     expected = reference(*parameters.tables(weights), edges, samples, sample_weights)
-    assert problem.assess(weights).value == pytest.approx(expected, rel=1e-11)
+    assert problem.evaluate(weights).value == pytest.approx(expected, rel=1e-11)
     if n_labels < 9:
         assert relative_gradient_error(problem, weights) < 1e-6
     np.testing.assert_allclose(
         problem.samples.weights @ problem.scores(weights),
-        problem.assess(weights).gradient,
+        problem.evaluate(weights).gradient,
         atol=1e-9,
     )
 
@@ -91,9 +91,9 @@ def test_fast_path_is_the_objective_on_copies():
     parameters = PottsParameters(6, full_edges(6), 5)
     weights = rng.normal(size=parameters.n_weights)
     fast = problem_of("pseudolikelihood", parameters, samples, np.ones(40))
-    slow = CopiesProblem(parameters, fast.samples, PseudoLikelihood())
+    slow = ReplicatedProblem(parameters, fast.samples, PseudoLikelihood())
     np.testing.assert_allclose(
-        fast.assess(weights).gradient, slow.assess(weights).gradient, atol=1e-11
+        fast.evaluate(weights).gradient, slow.evaluate(weights).gradient, atol=1e-11
     )
 
 
@@ -242,7 +242,7 @@ def test_bounds_bracket_the_log_likelihood():
         ({}, np.zeros((4, 3), dtype=int), "at least two labels, got only 0"),
         ({"l2": 0.0}, [[0, 1], [0, 2]], "two labels in every column unless l2 is positive"),
         ({"n_labels": 2}, [[0, 1], [0, 2]], r"0\.\.1, got 2 in row 1, column 1"),
-        ({"n_labels": 1}, [[0, 1], [0, 2]], "n_labels must be None or in 2..255"),
+        ({"n_labels": 1}, [[0, 1], [0, 2]], "n_labels must be an integer in .2, 255. or None"),
         ({"identity": 2.0}, [[0, 1], [0, 2]], "identity"),
         ({}, [[0, 300], [1, 2]], r"0\.\.254.*got 300"),
         ({}, [[0, -2], [1, 2]], "got -2 in row 0, column 1"),

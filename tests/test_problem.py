@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 import fieldfit as ff
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.template import Block, Template
-from fieldfit.learners.problem import Assessment, Part, TemplateProblem, n_threads, total
+from fieldfit.learners.problem import Part, ProblemValue, TemplateProblem, total
 from fieldfit.objectives.base import Evaluation
 from fieldfit.objectives.likelihood import Likelihood
 
@@ -67,7 +67,7 @@ def some_weights(problem, seed=0):
     return 0.3 * np.random.default_rng(seed).normal(size=problem.n_weights)
 
 
-def assert_same(first: Assessment, second: Assessment, tol=0.0):
+def assert_same(first: ProblemValue, second: ProblemValue, tol=0.0):
     np.testing.assert_allclose(first.value, second.value, rtol=tol)
     np.testing.assert_allclose(first.gradient, second.gradient, rtol=tol, atol=tol)
     assert (first.n_unconverged, first.n_examples) == (second.n_unconverged, second.n_examples)
@@ -83,19 +83,19 @@ def test_threads_do_not_change_a_bit(inference):
     several = [make_problem(examples, 4, n_jobs, inference) for n_jobs in (2, 3, -1)]
     for seed in range(3):  # the second and third evaluation start from the messages of the last
         weights = some_weights(one, seed)
-        expected = one.assess(weights)
+        expected = one.evaluate(weights)
         for problem in several:
-            assert_same(problem.assess(weights), expected)
+            assert_same(problem.evaluate(weights), expected)
 
 
 def test_parts_add_up_to_one_batch():
     examples = make_examples(9, missing=0.3)
     whole, cut = make_problem(examples), make_problem(examples, 4)
     weights = some_weights(whole)
-    assert_same(cut.assess(weights), whole.assess(weights), tol=1e-9)
-    parts = [cut.assess_part(weights, part) for part in range(cut.n_parts)]
+    assert_same(cut.evaluate(weights), whole.evaluate(weights), tol=1e-9)
+    parts = [cut.evaluate_part(weights, part) for part in range(cut.n_parts)]
     assert [given.n_examples for given in parts] == [3, 2, 2, 2]
-    assert_same(total(parts), whole.assess(weights), tol=1e-9)
+    assert_same(total(parts), whole.evaluate(weights), tol=1e-9)
     assert cut.n_parts == 4
     assert (whole.n_weights, whole.is_smooth) == (N_FEATURES * N_LABELS + 3, True)
 
@@ -107,12 +107,12 @@ def test_gradient_against_differences(missing):
         example_weights=[1.0, 0.5, 2.0, 0.0, 1.5],
     )  # fmt: skip
     weights = some_weights(problem)
-    gradient = problem.assess(weights).gradient
+    gradient = problem.evaluate(weights).gradient
     step = 1e-5
     for index in range(problem.n_weights):
         moved = np.zeros_like(weights)
         moved[index] = step
-        slope = problem.assess(weights + moved).value - problem.assess(weights - moved).value
+        slope = problem.evaluate(weights + moved).value - problem.evaluate(weights - moved).value
         assert gradient[index] == pytest.approx(slope / (2 * step), rel=1e-6, abs=1e-7)
 
 
@@ -127,7 +127,7 @@ def test_weights_of_examples_are_repetitions():
     ]
     weighted = make_problem(examples, 2, example_weights=counts)
     weights = some_weights(weighted)
-    found, expected = weighted.assess(weights), make_problem(repeated).assess(weights)
+    found, expected = weighted.evaluate(weights), make_problem(repeated).evaluate(weights)
     np.testing.assert_allclose(found.value, expected.value, rtol=1e-9)
     np.testing.assert_allclose(found.gradient, expected.gradient, atol=1e-9)
     assert found.n_examples == 4
@@ -137,8 +137,8 @@ def test_unit_weights_change_nothing():
     examples = make_examples(4)
     weights = some_weights(make_problem(examples))
     assert_same(
-        make_problem(examples, example_weights=np.ones(4)).assess(weights),
-        make_problem(examples).assess(weights),
+        make_problem(examples, example_weights=np.ones(4)).evaluate(weights),
+        make_problem(examples).evaluate(weights),
     )
 
 
@@ -162,12 +162,12 @@ def test_evaluations_start_from_the_last_messages():
     counting = Counting(TRW, [])
     problem = make_problem(make_examples(6), inference=counting)
     weights = some_weights(problem)
-    cold = problem.assess(weights)
-    again = problem.assess(weights)
+    cold = problem.evaluate(weights)
+    again = problem.evaluate(weights)
     assert_same(again, cold, tol=1e-7)
     assert counting.sweeps[1] < counting.sweeps[0] / 2
-    problem.forget()
-    assert_same(problem.assess(weights), cold)
+    problem.reset_warm_start()
+    assert_same(problem.evaluate(weights), cold)
     assert counting.sweeps[2] == counting.sweeps[0]
 
 
@@ -175,19 +175,19 @@ def test_each_part_has_its_own_messages():
     counting = Counting(TRW, [])
     problem = make_problem(make_examples(6), 2, inference=counting)
     weights = some_weights(problem)
-    first = problem.assess_part(weights, 0)
+    first = problem.evaluate_part(weights, 0)
     cold = counting.sweeps[-1]
-    problem.assess_part(weights, 1)
-    assert_same(problem.assess_part(weights, 0), first, tol=1e-7)
+    problem.evaluate_part(weights, 1)
+    assert_same(problem.evaluate_part(weights, 0), first, tol=1e-7)
     assert counting.sweeps[-1] < cold / 2
 
 
 def test_inference_that_stops_early_is_counted():
     examples = make_examples(6)
     problem = make_problem(examples, 3, inference=ff.SumProduct(max_iter=1))
-    assessment = problem.assess(some_weights(problem))
-    assert assessment.n_unconverged == 6
-    assert make_problem(examples).assess(some_weights(problem)).n_unconverged == 0
+    found = problem.evaluate(some_weights(problem))
+    assert found.n_unconverged == 6
+    assert make_problem(examples).evaluate(some_weights(problem)).n_unconverged == 0
 
 
 # -- the rest -----------------------------------------------------------------------------
@@ -206,8 +206,8 @@ def test_a_sum_has_a_value_only_if_all_parts_have():
     examples = make_examples(3)
     problem = TemplateProblem(OnlyGradient(), [make_part(examples[:1]), make_part(examples[1:])])
     weights = some_weights(problem)
-    known = make_problem(examples, inference=ff.Exact()).assess(weights)
-    found = problem.assess(weights)
+    known = make_problem(examples, inference=ff.Exact()).evaluate(weights)
+    found = problem.evaluate(weights)
     assert found.value is None
     np.testing.assert_allclose(found.gradient, known.gradient, atol=1e-12)
     assert total([found, known]).value is None
@@ -239,7 +239,7 @@ def test_sparse_features_are_dense_ones():
     dense = make_problem(examples)
     sparse = TemplateProblem(Likelihood(TRW), [make_part(examples, sparse=True)])
     weights = some_weights(dense)
-    assert_same(sparse.assess(weights), dense.assess(weights), tol=1e-10)
+    assert_same(sparse.evaluate(weights), dense.evaluate(weights), tol=1e-10)
 
 
 def test_bad_arguments():
@@ -249,7 +249,4 @@ def test_bad_arguments():
         make_problem(make_examples(1), n_jobs=0)
     problem = make_problem(make_examples(1))
     with pytest.raises(InvalidInputError, match=r"weights must have shape \(9,\), got \(2,\)"):
-        problem.assess(np.zeros(2))
-    assert n_threads(None) == 1
-    assert n_threads(3) == 3
-    assert n_threads(-1) >= 1
+        problem.evaluate(np.zeros(2))

@@ -126,7 +126,7 @@ def test_gradient_by_weights_of_each_sweep():
     objective = ProceduralLoss("ccl", n_sweeps=3, per_sweep_weights=True)
     crf = ff.GridCRF(objective=objective, batch_size=2)
     crf.n_labels_ = 2
-    labels = crf._labels(X, Y, None)
+    labels = crf._checked_labels(X, Y, None)
     labels[1][3] = -1
     weights = np.array([1.0, 0.5, 2.0])
     parts = list(
@@ -136,19 +136,19 @@ def test_gradient_by_weights_of_each_sweep():
     n_shared = parts[0].template.n_weights
     assert problem.n_weights == 3 * n_shared
     point, step = rng.normal(size=problem.n_weights), 1e-5
-    gradient = problem.assess(point).gradient
+    gradient = problem.evaluate(point).gradient
     for z in range(len(point)):
         moved = [point.copy(), point.copy()]
         moved[0][z] += step
         moved[1][z] -= step
-        ends = [problem.assess(one).value for one in moved]
+        ends = [problem.evaluate(one).value for one in moved]
         assert gradient[z] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-6)
     shared = TemplateProblem(ProceduralLoss("ccl", n_sweeps=3), parts)
     same = np.tile(point[:n_shared], 3)
-    assert problem.assess(same).value == pytest.approx(shared.assess(point[:n_shared]).value)
+    assert problem.evaluate(same).value == pytest.approx(shared.evaluate(point[:n_shared]).value)
     np.testing.assert_allclose(
-        problem.assess(same).gradient.reshape(3, -1).sum(axis=0),
-        shared.assess(point[:n_shared]).gradient,
+        problem.evaluate(same).gradient.reshape(3, -1).sum(axis=0),
+        shared.evaluate(point[:n_shared]).gradient,
         rtol=1e-10,
         atol=1e-9,
     )

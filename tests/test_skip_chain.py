@@ -130,7 +130,7 @@ def test_the_exact_objective_is_the_likelihood_of_enumeration(data, breaks, boun
 
 
 # strong couplings of densely linked names make tree-reweighted prediction slow: it says so
-@pytest.mark.filterwarnings("ignore:.*sequences did not converge")
+@pytest.mark.filterwarnings("ignore:.*examples did not converge")
 @pytest.mark.parametrize("objective", ["trw", "bethe", "pseudolikelihood", "piecewise"])
 def test_objectives_converge_and_learn(data, objective):
     X, Y = data

@@ -203,7 +203,8 @@ def problem_of(crf, X, Y):
         [-1 if y is None else list(crf.classes_).index(y) for labels in Y for y in labels],
         dtype=np.int32,
     )
-    return crf._problem(crf._objective(), crf._encode_training(X, labels), labels, None)
+    tokens = crf._encode_training(X, labels)
+    return crf._problem_of_tokens(crf._objective(), tokens, labels, None)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -216,13 +217,13 @@ def test_gradients_are_central_differences(breaks, missing):
     problem = problem_of(crf, X, Y)
     rng = np.random.default_rng(0)
     weights = 0.3 * rng.normal(size=problem.n_weights)
-    gradient = problem.assess(weights).gradient
+    gradient = problem.evaluate(weights).gradient
     scale = np.abs(gradient).max()
     for k in range(problem.n_weights):
         moved = [weights.copy(), weights.copy()]
         moved[0][k] += 1e-4
         moved[1][k] -= 1e-4
-        numeric = (problem.assess(moved[0]).value - problem.assess(moved[1]).value) / 2e-4
+        numeric = (problem.evaluate(moved[0]).value - problem.evaluate(moved[1]).value) / 2e-4
         assert gradient[k] == pytest.approx(numeric, abs=1e-6 * scale), k
 
 

@@ -11,7 +11,7 @@ from fieldfit.inference.matching.matching_messages import SWEEPS, balanced, matc
 from fieldfit.inference.matching.matching_newton import newton_marginals, statistics_curvature
 from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 from fieldfit.learners.dual_blocks import DualModel
-from fieldfit.learners.dual_newton import SoftPoints
+from fieldfit.learners.dual_newton import DualNewton
 from fieldfit.models.matching_problems import MatchingBlock, MatchingExample
 from fieldfit.objectives.mle_struct import MLEStruct
 
@@ -131,7 +131,7 @@ def test_bounds_hold_where_messages_are_wrong():
     def bounds(kind):
         statistics = np.sum([one.statistics for one in examples], axis=0)
         blocks = [kind(one, 0.5) for one in examples]
-        method = SoftPoints(objective, DualModel(blocks, statistics, 5, 1, blocks), l2)
+        method = DualNewton(objective, DualModel(blocks, statistics, 5, 1, blocks), l2)
         for _ in range(10):
             method.step()
         return method.lower, method.upper

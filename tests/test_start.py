@@ -63,3 +63,38 @@ def test_starts_that_do_not_fit():
         crf.fit(X, Y, start=np.full(12, np.nan))
     with pytest.raises(InvalidInputError, match="start must be an array of real numbers"):
         crf.fit(X, Y, start="zero")
+
+
+def _data():
+    rng = np.random.default_rng(3)
+    sequences = [rng.normal(size=(5, 2)) for _ in range(6)]
+    tags = [(sequence[:, 0] > 0).astype(int) for sequence in sequences]
+    nodes = [(rng.normal(size=(4, 2)), [(0, 1), (1, 2), (2, 3)]) for _ in range(5)]
+    samples = rng.integers(0, 2, size=(80, 3))
+    features = rng.normal(size=(5, 3, 3, 2))
+    return {
+        "ChainCRF": (ff.ChainCRF(), (sequences, tags)),
+        "SkipChainCRF": (ff.SkipChainCRF(), ([(one, [(0, 3)]) for one in sequences], tags)),
+        "GridCRF": (ff.GridCRF(l2=0.1), stripes()),
+        "GraphCRF": (ff.GraphCRF(l2=0.1), (nodes, [(one[0][:, 0] > 0) * 1 for one in nodes])),
+        "MatchingCRF": (
+            ff.MatchingCRF("likelihood"),
+            (list(features), [rng.permutation(3) for _ in features]),
+        ),
+        "IsingModel": (ff.IsingModel(), (samples,)),
+        "PottsModel": (ff.PottsModel(), (samples,)),
+        "MixtureField": (ff.MixtureField(l2=0.1), (samples, [(0, 1), (1, 2)])),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(_data()))
+def test_every_estimator_takes_a_start(name):
+    """One that begins at the optimum ends there, and a bad one is refused by name."""
+    estimator, data = _data()[name]
+    weights = estimator.fit(*data).weights_
+    n_iter = estimator.n_iter_
+    estimator.fit(*data, start=weights)
+    assert estimator.n_iter_ <= 1 < n_iter, estimator.status_
+    assert_allclose(estimator.weights_, weights, atol=1e-2)
+    with pytest.raises(InvalidInputError, match="start must have shape"):
+        estimator.fit(*data, start=weights[:-1])

@@ -98,6 +98,6 @@ def one_blas_thread() -> Any:
 @cache
 def _blas() -> Any:
     # comes with scikit-learn
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+    from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")

@@ -48,8 +48,8 @@ def test_held_entropies():
     problem = digit_problem(NAMED["C"].objective, small_parts(), Limits())
     held = HeldEntropy(problem, np.full(N_CONFIGURATIONS, 0.1))
     weights = np.random.default_rng(1).normal(size=held.n_weights)
-    whole = problem.assess(np.append(weights, np.full(N_CONFIGURATIONS, 0.1)))
-    found, part = held.assess(weights), held.assess_part(weights, 0)
+    whole = problem.evaluate(np.append(weights, np.full(N_CONFIGURATIONS, 0.1)))
+    found, part = held.evaluate(weights), held.evaluate_part(weights, 0)
     assert_allclose(found.gradient, whole.gradient[: held.n_weights])
     assert_allclose([found.value, part.value], whole.value)
     assert len(whole.gradient) == held.n_weights + N_CONFIGURATIONS

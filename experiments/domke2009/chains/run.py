@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.domke2009.chains.data import SOURCES, Sequences, draw_sequences
@@ -21,7 +22,7 @@ from experiments.domke2009.chains.report import curves, headline, report, table
 from fieldfit import LBFGS, FactorGraph, Likelihood, ProceduralLoss, PseudoLikelihood, SumProduct
 from fieldfit.graph import Batch, Block, Template
 from fieldfit.learners.base import Penalty
-from fieldfit.learners.problem import Part, TemplateProblem, one_blas_thread
+from fieldfit.learners.problem import Part, TemplateProblem
 from fieldfit.objectives import MarginalLoss, Objective
 
 FloatArray = NDArray[np.float64]
@@ -136,7 +137,7 @@ def _rows(train: Part, test: Part, design: Design) -> list[dict[str, Any]]:
     for name in design.methods:
         problem = TemplateProblem(METHODS[name], [train])
         began = time.perf_counter()
-        with one_blas_thread():
+        with threadpool_limits(limits=1, user_api="blas"):
             fit = LBFGS(max_iter=design.max_iter).minimize(
                 problem,
                 start,

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from experiments.domke2009.digits_methods import IMPLICIT_TOL, Limits
 from fieldfit import LBFGS, Convex, FactorGraph, ImplicitLoss
@@ -20,11 +21,10 @@ from fieldfit.entropy.configuration_weights import WIDEST
 from fieldfit.graph import Batch, Block, Template
 from fieldfit.learners.base import Fit, Penalty
 from fieldfit.learners.problem import (
-    Assessment,
     Part,
     Problem,
+    ProblemValue,
     TemplateProblem,
-    one_blas_thread,
     potentials_of,
 )
 from fieldfit.objectives import Objective
@@ -75,19 +75,21 @@ class HeldEntropy(Problem):
         self.n_weights = problem.n_weights - len(held)
         self.n_parts = problem.n_parts
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """The problem without the gradient by what is held."""
-        return self._shortened(self.problem.assess(np.concatenate([weights, self.held])))
+        return self._shortened(self.problem.evaluate(np.concatenate([weights, self.held])))
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """The same for one part."""
-        return self._shortened(self.problem.assess_part(np.concatenate([weights, self.held]), part))
+        return self._shortened(
+            self.problem.evaluate_part(np.concatenate([weights, self.held]), part)
+        )
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Drop what the problem keeps."""
-        self.problem.forget()
+        self.problem.reset_warm_start()
 
-    def _shortened(self, found: Assessment) -> Assessment:
+    def _shortened(self, found: ProblemValue) -> ProblemValue:
         return replace(found, gradient=found.gradient[: self.n_weights])
 
 
@@ -116,7 +118,7 @@ def digit_parts(noisy: FloatArray, labels: NDArray[np.int32]) -> list[Part]:
 def minimize(problem: Problem, start: FloatArray, limits: Limits) -> tuple[Fit, float]:
     """A fit within the limits, and its seconds."""
     began = time.perf_counter()
-    with one_blas_thread():
+    with threadpool_limits(limits=1, user_api="blas"):
         fit = LBFGS(max_iter=limits.max_iter, tol=limits.tol).minimize(
             problem, start, penalty=Penalty(l2=limits.l2)
         )

@@ -268,10 +268,10 @@ class Surrogate:
             warnings.simplefilter("ignore", ConvergenceWarning)  # one iteration is not enough
             new_field(objective_of("trw"), 1.0, observed).fit(pictures, labels)
         (self._problem,) = observed.problems
-        self._problem.forget()
+        self._problem.reset_warm_start()
 
     def value(self, weights: FloatArray, l2: float) -> float:
         """With messages to `MESSAGE_TOL`; the value is stationary in them."""
-        found = self._problem.assess(weights).value
+        found = self._problem.evaluate(weights).value
         assert found is not None
         return found + 0.5 * l2 * float(weights @ weights)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from fieldfit import LBFGS, Likelihood, MLEStruct
 from fieldfit.inference import matching_partition
 from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
-from fieldfit.learners.problem import one_blas_thread
 from fieldfit.models.matching_problems import ExactMatchings, MatchingExample, MatchingProblem
 
 FloatArray = NDArray[np.float64]
@@ -104,13 +104,13 @@ def estimate(name: str, partners: NDArray[np.int64], l2: float, tol: float) -> E
     begin = time.perf_counter()
     if rho is None:
         exact = ExactMatchings(Likelihood(), [example], 1.0, 1)
-        with one_blas_thread():
+        with threadpool_limits(limits=1, user_api="blas"):
             fit = LBFGS(max_iter=2000, tol=tol).minimize(exact, start, penalty=penalty)
         surrogate = -fit.trace[-1]["objective"] / n_samples
     else:
         objective = MLEStruct(points="marginals", tol=tol)
         problem = MatchingProblem(objective, [example], rho, 1)
-        with one_blas_thread():
+        with threadpool_limits(limits=1, user_api="blas"):
             fit = DualFrankWolfe(objective).minimize(problem, start, penalty=penalty)
             if not fit.converged:  # Bethe's maximum may be at a vertex, where messages diverge
                 objective = MLEStruct(tol=tol)

@@ -1,4 +1,11 @@
-"""What every learner is: a problem and a starting point in, weights and their history out."""
+"""Penalised empirical risk minimisation: the interface of learners, and the penalty.
+
+    minimise  F(w) = sum over examples + sum over j of l2_j / 2 w_j^2  +  sum over j of l1_j |w_j|
+
+A learner takes a problem and a starting point, and returns weights with their history.  The
+penalty's smooth part (L2) is differentiated with the problem; where there is an L1 part, learners
+use the pseudo-gradient (Andrew and Gao, ICML 2007).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.learners.problem import Assessment, Problem
+from fieldfit.learners.problem import Problem, ProblemValue
 
 __all__ = [
     "Fit",
@@ -60,6 +67,11 @@ class Fit:
 class Learner(ABC):
     """Moves weights until a problem is solved; subclasses are frozen dataclasses of options."""
 
+    #: True: it takes a step after every part of the data (a mini-batch).
+    is_stochastic: ClassVar[bool] = False
+    #: False: the weights that it is given to begin with make no difference.
+    uses_start: ClassVar[bool] = True
+
     @abstractmethod
     def minimize(
         self,
@@ -79,10 +91,7 @@ class Learner(ABC):
         """
 
 
-# -- A problem and its penalty, evaluated into buffers that are used again and again -------
-#     F(w) = sum over examples + sum over j of l2_j / 2 w_j^2        (the smooth part)
-#     F(w) + l1 |w|_1                                                (what is reported)
-#
+# -- The penalised problem -----------------------------------------------------------------
 # Weight vectors can have a million entries, so nothing is allocated here after the start.
 
 
@@ -120,47 +129,49 @@ class PenalisedProblem:
         self.problem = problem
         self.l2 = _checked("l2", penalty.l2, problem.n_weights)
         self.l1 = _checked("l1", penalty.l1, problem.n_weights)
-        #: Whether the penalty has corners, so that weights become exactly zero.
-        self.has_corners = bool(np.any(self.l1 > 0.0))
+        #: Whether the penalty is nonsmooth (L1), so that weights become exactly zero.
+        self.has_l1 = bool(np.any(self.l1 > 0.0))
         #: How many examples there are, once it is known; it must not change after that.
         self.n_examples: int | None = None
         self._scratch = np.empty(problem.n_weights)
 
-    def assess(self, point: Point) -> None:
+    def evaluate(self, point: Point) -> None:
         """Value and gradient at ``point.weights``, written into ``point``."""
-        assessment = self.problem.assess(point.weights)
-        if assessment.value is None:
+        found = self.problem.evaluate(point.weights)
+        if found.value is None:
             raise InvalidInputError(
                 "problem must have a value for this learner, got an objective that has only a "
                 "gradient; use Adam or SGD"
             )
-        self.require_examples(assessment.n_examples)
+        self.require_examples(found.n_examples)
         # the problem may keep its array, so it is copied and never changed
-        np.copyto(point.gradient, assessment.gradient)
-        point.value = float(assessment.value) + self.value(point.weights)
+        np.copyto(point.gradient, found.gradient)
+        point.value = float(found.value) + self.value(point.weights)
         self.add_gradient(point.weights, point.gradient)
-        point.n_unconverged = assessment.n_unconverged
-        point.n_examples = assessment.n_examples
+        point.n_unconverged = found.n_unconverged
+        point.n_examples = found.n_examples
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """One group of examples, without the penalty."""
-        return self.problem.assess_part(weights, part)
+        return self.problem.evaluate_part(weights, part)
 
     def value(self, weights: FloatArray) -> float:
         """The whole penalty."""
         scaled = np.multiply(weights, self.l2, out=self._scratch)
         smooth = 0.5 * float(np.dot(scaled, weights))
-        if not self.has_corners:
+        if not self.has_l1:
             return smooth
         np.abs(weights, out=self._scratch)
         self._scratch *= self.l1
         return smooth + float(self._scratch.sum())
 
-    def add_gradient(self, weights: FloatArray, gradient: FloatArray, share: float = 1.0) -> None:
-        """Add ``share`` times the gradient of the smooth penalty."""
+    def add_gradient(
+        self, weights: FloatArray, gradient: FloatArray, fraction: float = 1.0
+    ) -> None:
+        """Add ``fraction`` times the gradient of the smooth penalty."""
         np.multiply(weights, self.l2, out=self._scratch)
-        if share != 1.0:
-            self._scratch *= share
+        if fraction != 1.0:
+            self._scratch *= fraction
         gradient += self._scratch
 
     def require_examples(self, n_examples: int) -> None:

@@ -1,4 +1,4 @@
-"""The concave problem in one round of CAMEL, seen through its dual, in two independent ways.
+"""Duals of the concave problem in one round of CAMEL: joint, and over the weights alone.
 
 With the slopes ``s`` of ``- sum_i (d_i - 1) H(pi_i)`` fixed, the maximum over beliefs ``pi`` that
 agree with each other and have the data's moments is the minimum over weights and multipliers of
@@ -20,18 +20,21 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.counting_numbers import Convex
 from fieldfit.errors import ZeroWeightError
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, add_to_single_factors, folded_unary
+from fieldfit.graph.ragged import expand, ranges
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.free_energy.double_loop import SMALLEST, entropy_counts, log_beliefs
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.schedule import common_labels
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.linear_model import LinearModel, LinearPart
-from fieldfit.learners.problem import Assessment, Problem, over_parts, weighted
+from fieldfit.learners.problem import Problem, ProblemValue, weighted
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 from fieldfit.objectives.likelihood import light_start
@@ -40,7 +43,7 @@ from fieldfit.objectives.piecewise import add_margins, fill_piece, largest, norm
 __all__ = [
     "Dual",
     "JointDual",
-    "PieceDual",
+    "PiecewiseDual",
     "Relinearisation",
     "WeightDual",
     "factor_models",
@@ -65,7 +68,7 @@ __all__ = [
 
 @kernel(fastmath=SAFE_FASTMATH)
 def slot_vectors(
-    structure: Any, unary: FloatArray, bias: FloatArray, delta: FloatArray, out: FloatArray
+    structure: Structure, unary: FloatArray, bias: FloatArray, delta: FloatArray, out: FloatArray
 ) -> None:
     """``u`` of every slot, laid out like messages; an empty ``bias`` is zero."""
     for i in range(len(structure.cardinalities)):
@@ -93,11 +96,11 @@ def slot_vectors(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def pair_model(
-    labels: Any, tables: FloatArray, vectors: FloatArray, begin: int, left: int, right: int,
+    k: tuple[int, ...], tables: FloatArray, vectors: FloatArray, begin: int, left: int, right: int,
     beliefs: FloatArray, margins: FloatArray,
 ) -> float:  # fmt: skip
-    """Beliefs, margins and ``log Z`` of one pairwise factor with ``len(labels)`` labels each."""
-    n_labels = len(labels)
+    """Beliefs, margins and ``log Z`` of one pairwise factor with ``len(k)`` labels each."""
+    n_labels = len(k)
     size = n_labels * n_labels
     for x in range(n_labels):
         shift = load(vectors, left + x)
@@ -130,8 +133,8 @@ def pair_model(
 
 @kernel
 def factor_models(
-    labels: Any,
-    structure: Any,
+    k: tuple[int, ...],
+    structure: Structure,
     tables: FloatArray,
     vectors: FloatArray,
     beliefs: FloatArray,
@@ -141,10 +144,10 @@ def factor_models(
     """``pi_a``, its margins and ``log Z_a`` of all factors; one without weight, or -1.
 
     Factors of arity one have no beliefs of their own here, and constants only their value.  The
-    length of the tuple ``labels`` is the number of labels that pairs are compiled for; ``margins``
-    is given as zeros.
+    length of the tuple ``k`` (static K) is the number of labels that pairs are compiled for;
+    ``margins`` is given as zeros.
     """
-    n_labels = len(labels)
+    n_labels = len(k)
     starts = structure.message_offsets
     arity = 1
     for factor in range(len(values)):
@@ -168,9 +171,7 @@ def factor_models(
             is_pair &= structure.cardinalities[structure.slot_variables[slot]] == n_labels
         if is_pair:
             left, right = structure.message_offsets[first], structure.message_offsets[first + 1]
-            values[factor] = pair_model(
-                labels, tables, vectors, begin, left, right, beliefs, margins
-            )
+            values[factor] = pair_model(k, tables, vectors, begin, left, right, beliefs, margins)
             if values[factor] == NO_WEIGHT and impossible < 0:
                 impossible = factor
             continue
@@ -185,7 +186,7 @@ def factor_models(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def variable_models(
-    structure: Any,
+    structure: Structure,
     unary: FloatArray,
     margins: FloatArray,
     beliefs: FloatArray,
@@ -226,13 +227,13 @@ def variable_models(
 
 @kernel
 def linearise_slots(
-    structure: Any, margins: FloatArray, on_both_sides: bool, smallest: float, out: FloatArray
+    structure: Structure, margins: FloatArray, on_both_sides: bool, smallest: float, out: FloatArray
 ) -> None:
     """Slopes of ``- (d_i - 1) H(tau_i)``, shared out over the slots of each variable.
 
-    The factors of a variable stand in a row, and each of the ``d_i - 1`` entropies belongs to two
-    neighbours in it.  It is a function of the first one's margin, which then gets all of its slope,
-    or of the mean of both margins, and each gets half.
+    The factors of a variable are ordered, and each of the ``d_i - 1`` entropies belongs to two
+    neighbours in this order.  It is a function of the first one's margin, which then gets all of
+    its slope, or of the mean of both margins, and each gets half.
     """
     out[:] = 0.0
     for i in range(len(structure.cardinalities)):
@@ -250,7 +251,7 @@ def linearise_slots(
                     out[left + y] += np.log(max(margins[left + y], smallest))
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The duals as problems -----------------------------------------------------------------
 
 
 Found = TypeVar("Found")
@@ -260,7 +261,7 @@ Found = TypeVar("Found")
 class Relinearisation:
     """What moving the linearisation to new beliefs says about the old one.
 
-    ``gap`` is by how much the entropy of the new beliefs exceeds its linear stand-in,
+    ``gap`` is by how much the entropy of the new beliefs exceeds its linearisation,
     ``sum_i (d_i - 1) KL(new_i, old_i)``; if the entropies of variables were left out before, it is
     their sum.  ``change`` is the distance between a variable's old and new beliefs, as a root mean
     square over the linearised entropies, and infinite if there were no old ones.
@@ -316,21 +317,23 @@ class Dual(Problem):
         part, slopes, old = self.model.parts[index], self.slopes[index], self.centres[index]
         graph, given = part.batch.graph, part.weight_of_examples()
         counts = entropy_counts(graph)
-        factors = np.repeat(counts, graph.cardinalities) * np.repeat(given, _unary_sizes(part))
+        batch = part.batch
+        factors = np.repeat(counts, graph.cardinalities) * expand(given, batch.unary_offsets)
         gap = float(factors @ (unary * log_beliefs(unary)))
         if len(slopes):
-            sizes = _unary_sizes(part) if len(slopes) == len(unary) else _message_sizes(part)
-            gap -= float((margins * slopes) @ np.repeat(given, sizes))
+            by_variable = len(slopes) == len(unary)
+            offsets = batch.unary_offsets if by_variable else batch.message_offsets
+            gap -= float((margins * slopes) @ expand(given, offsets))
         count = float(part.batch.sum_variables(counts) @ given)
         squares = float(factors @ (unary - old) ** 2) if len(old) else np.inf
         self.centres[index] = unary.copy()
         return gap, squares if count else 0.0, count
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        return self.assess(weights)
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        return self.evaluate(weights)
 
     def _over_parts(self, run: Callable[[int], Found]) -> list[Found]:
-        return over_parts(run, len(self.model.parts), self.model.n_jobs)
+        return ordered_map(run, range(len(self.model.parts)), self.model.n_jobs)
 
 
 class JointDual(Dual):
@@ -346,7 +349,7 @@ class JointDual(Dual):
         self.offsets = self.n_shared + np.cumsum([0, *sizes])
         self.n_weights = int(self.offsets[-1])
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """Value and gradient in one pass over the tables."""
         shared = np.ascontiguousarray(weights[: self.n_shared])
         gradient = np.empty(self.n_weights)
@@ -360,7 +363,7 @@ class JointDual(Dual):
             given = part.example_weights
             if given is not None:
                 beliefs = weighted(part.batch, beliefs, given)
-                gradient[place] *= np.repeat(given, _message_sizes(part))
+                gradient[place] *= expand(given, part.batch.message_offsets)
                 return float(given @ models.values), part.mapping.gradient(beliefs)
             return float(models.values.sum()), part.mapping.gradient(beliefs)
 
@@ -369,7 +372,7 @@ class JointDual(Dual):
         for more, moments in self._over_parts(run):
             value += more
             gradient[: self.n_shared] += moments
-        return Assessment(value, gradient, 0, self.model.n_examples)
+        return ProblemValue(value, gradient, 0, self.model.n_examples)
 
     def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
         graph = self.model.parts[index].batch.graph
@@ -385,13 +388,13 @@ class JointDual(Dual):
         self.slopes[index] = self._slopes(part.batch.graph, models.margins)
         return found
 
-    def _slopes(self, graph: Any, margins: FloatArray) -> FloatArray:
+    def _slopes(self, graph: FactorGraph, margins: FloatArray) -> FloatArray:
         slopes = np.empty(len(margins))
         linearise_slots(graph.structure, margins, self.on_both_sides, SMALLEST, slopes)
         return slopes
 
 
-class PieceDual(Problem):
+class PiecewiseDual(Problem):
     """A joint dual whose factors need not agree (``delta = 0``): piecewise training."""
 
     n_parts = 1
@@ -401,13 +404,13 @@ class PieceDual(Problem):
         self.n_weights = joint.n_shared
         self._weights = np.zeros(joint.n_weights)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         self._weights[: self.n_weights] = weights
-        found = self._joint.assess(self._weights)
-        return Assessment(found.value, found.gradient[: self.n_weights], 0, found.n_examples)
+        found = self._joint.evaluate(self._weights)
+        return ProblemValue(found.value, found.gradient[: self.n_weights], 0, found.n_examples)
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        return self.assess(weights)
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        return self.evaluate(weights)
 
 
 class WeightDual(Dual):
@@ -419,7 +422,7 @@ class WeightDual(Dual):
         self.inference = SumProduct(entropy=Convex(unary=0.0), tol=tol)
         self._states: list[Any] = [None] * len(model.parts)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         def run(index: int) -> tuple[float, FloatArray, int]:
             part = self.model.parts[index]
             result = self._infer(index, weights)
@@ -440,7 +443,7 @@ class WeightDual(Dual):
             value += more
             gradient += moments
             n_unconverged += count
-        return Assessment(value, gradient, n_unconverged, self.model.n_examples)
+        return ProblemValue(value, gradient, n_unconverged, self.model.n_examples)
 
     def _linearise_at(self, index: int, beliefs: FloatArray) -> None:
         graph = self.model.parts[index].batch.graph
@@ -466,12 +469,12 @@ class WeightDual(Dual):
         self._states[index] = light_start(result)
         return result
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * len(self.model.parts)
 
 
-# -- one part -----------------------------------------------------------------------------
+# -- Helpers for one part ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -498,8 +501,8 @@ def _evaluate(
     beliefs, by_factor = np.empty(len(tables)), np.empty(graph.n_factors)
     own, by_variable = np.empty(len(unary)), np.empty(graph.n_variables)
     gaps[:] = 0.0
-    labels = common_labels(graph)
-    bad = factor_models(labels, graph.structure, tables, vectors, beliefs, margins, by_factor)
+    k = common_labels(graph)
+    bad = factor_models(k, graph.structure, tables, vectors, beliefs, margins, by_factor)
     worse = variable_models(graph.structure, unary, margins, own, gaps, by_variable)
     if bad >= 0 or worse >= 0:
         where = f"factor {bad}" if bad >= 0 else f"variable {worse}"
@@ -509,23 +512,7 @@ def _evaluate(
     return _Models(own, beliefs, margins, values)
 
 
-def _spread(graph: Any, unary: FloatArray) -> FloatArray:
+def _spread(graph: FactorGraph, unary: FloatArray) -> FloatArray:
     """A vector of each variable at each of its slots."""
-    sizes = np.diff(graph.message_offsets)
-    within = np.arange(int(graph.message_offsets[-1])) - np.repeat(
-        graph.message_offsets[:-1].astype(np.int64), sizes
-    )
-    starts = graph.unary_offsets[graph.slot_variables].astype(np.int64)
-    spread: FloatArray = unary[np.repeat(starts, sizes) + within]
-    return spread
-
-
-def _unary_sizes(part: LinearPart) -> NDArray[Any]:
-    graph = part.batch.graph
-    return np.diff(graph.unary_offsets[part.batch.variable_offsets])
-
-
-def _message_sizes(part: LinearPart) -> NDArray[Any]:
-    graph = part.batch.graph
-    slots = graph.scope_offsets[part.batch.factor_offsets]
-    return np.diff(graph.message_offsets[slots])
+    starts = graph.unary_offsets[graph.slot_variables]
+    return unary[ranges(starts, np.diff(graph.message_offsets))]

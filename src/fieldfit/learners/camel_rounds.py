@@ -1,7 +1,10 @@
-"""CAMEL's rounds: solve a concave problem, move its tangent to the solution, and again.
+"""CAMEL's outer loop: the concave-convex procedure (CCCP) for maximum entropy with Bethe's entropy.
+
+A round solves a concave problem, in which the convex part is replaced by its tangent, and moves the
+tangent to the solution.
 
 `fieldfit.objectives.camel` says what is maximised.  A round is a descent of L-BFGS on one of the
-duals of `camel_duals.py`; in the next one the linearised entropies touch the true ones at the
+duals of `camel_dual.py`; in the next one the linearised entropies touch the true ones at the
 beliefs found.  With ``D_t`` the optimum of round ``t`` and ``L(pi_t)`` the true objective there,
 
     L(pi_{t-1}) <= D_t <= L(pi_t)
@@ -23,7 +26,7 @@ import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.learners.base import Fit, Learner, PenalisedProblem, Penalty, Validation
-from fieldfit.learners.camel_dual import Dual, JointDual, PieceDual, WeightDual
+from fieldfit.learners.camel_dual import Dual, JointDual, PiecewiseDual, WeightDual
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.lbfgs import LBFGS, Descent
 from fieldfit.learners.linear_model import LinearModel, LinearPart
@@ -33,14 +36,14 @@ from fieldfit.objectives.camel import Camel
 
 __all__ = ["CamelRounds"]
 
-#: The first stage only has to come near: it ends when the objective falls by less than this share
-#: of itself in a few iterations.
+#: The first stage only has to come near: it ends when the objective falls by less than this
+#: fraction of itself in a few iterations.
 PIECEWISE_TOL = 1e-4
 #: Number of the stage before the first round.
 PIECEWISE = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CamelRounds(Learner):
     """Rounds of L-BFGS for the objective `Camel`.
 
@@ -52,7 +55,7 @@ class CamelRounds(Learner):
         Solves a round; its ``max_iter`` and ``tol`` hold for each of them.
     """
 
-    objective: Camel = field(default_factory=Camel)
+    objective: Camel = field(default_factory=Camel, kw_only=False)
     inner: LBFGS = field(default_factory=LBFGS)
 
     @property
@@ -116,13 +119,13 @@ class Rounds(Method):
     # -- stages ---------------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
-        self.is_settled = False
+        self.is_consistent = False
         if self.objective.start == "piecewise":
             self.descent = self._new_descent()
             self.descent.begin(start)
         else:
             self._begin_first(start)
-        self.is_settled = True
+        self.is_consistent = True
 
     def step(self) -> Row:
         """One iteration; the last one of a stage also moves on to the next stage."""
@@ -130,26 +133,26 @@ class Rounds(Method):
             try:
                 row = self.descent.step()
             finally:
-                self.is_settled = self.descent.is_settled
+                self.is_consistent = self.descent.is_consistent
             self.n_steps += 1
         else:  # a stage whose start was its end
             row = self.descent.row()
         row["stage"] = "piecewise" if self.stage == PIECEWISE else f"round {self.stage}"
         if self.descent.outcome is not None or self.n_steps >= self.inner.max_iter:
-            self.is_settled = False
+            self.is_consistent = False
             if self.stage == PIECEWISE:
                 self._begin_first(self.descent.weights)
             else:
                 self._end_round(row)
-            self.is_settled = True
+            self.is_consistent = True
         return row
 
     def _begin_first(self, start: FloatArray) -> None:
         if self.objective.variant == "cccp-empirical":
-            share = self.objective.smoothing
+            mixed = self.objective.smoothing
             self.dual.linearise_at(
                 [
-                    (1.0 - share) * part.unary_statistics + share / _cardinality_of_entries(part)
+                    (1.0 - mixed) * part.unary_statistics + mixed / _cardinality_of_entries(part)
                     for part in self.model.parts
                 ]
             )
@@ -167,8 +170,8 @@ class Rounds(Method):
         """A descent for the current stage."""
         if self.stage == PIECEWISE:
             joint = self.dual if isinstance(self.dual, JointDual) else JointDual(self.model)
-            pieces = PenalisedProblem(PieceDual(joint), self._penalty)
-            return Descent(pieces, self.inner.history, self.inner.tol, PIECEWISE_TOL)
+            piecewise = PenalisedProblem(PiecewiseDual(joint), self._penalty)
+            return Descent(piecewise, self.inner.history, self.inner.tol, PIECEWISE_TOL)
         value_tol = self.inner.tol**2 if self.inner.value_tol is None else self.inner.value_tol
         return Descent(self._penalised, self.inner.history, self.inner.tol, value_tol)
 
@@ -209,8 +212,8 @@ class Rounds(Method):
     def weights(self) -> FloatArray:
         return self.descent.weights[: self.dual.n_shared]
 
-    def forget(self) -> None:
-        self.dual.forget()
+    def reset_warm_start(self) -> None:
+        self.dual.reset_warm_start()
 
     def state(self) -> State:
         inner = self.descent.state()

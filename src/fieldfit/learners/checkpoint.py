@@ -3,7 +3,7 @@
 A checkpoint is one file, replaced as a whole after every ``checkpoint_every`` iterations and at the
 end (`fieldfit.io._container` says how it is written and checked).  A run that is resumed from it
 ends with the same weights, to the last bit, as the run that was never killed.  For that, the
-problem forgets its warm starts whenever a checkpoint is written, because the file does not hold
+problem resets its warm starts whenever a checkpoint is written, because the file does not hold
 them: both runs then go on from the same numbers.  This is why checkpoints are counted in iterations
 and not in seconds.
 """

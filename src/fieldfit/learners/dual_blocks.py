@@ -1,7 +1,9 @@
 """Blocks of the dual of a penalised likelihood: polytopes with an entropy and a linear map.
 
-`frank_wolfe.py` maximises over their product.  Here are those of factor graphs; an estimator whose
-examples are something else (matchings) brings its own.
+    maximise over x_m in M_m   sum_m H_m(x_m) - 1/2 |f - sum_m Phi_m^T x_m|^2 / l2
+
+`dual_frank_wolfe.py` maximises over their product.  Here are those of factor graphs; an estimator
+whose examples are something else (matchings) brings its own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.frank_wolfe.active_set import entropy
 from fieldfit.inference.frank_wolfe.frank_wolfe import (
@@ -29,7 +32,7 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["CurvedBlock", "DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
+__all__ = ["BlockWithCurvature", "DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
 
 #: Messages to this: margins of a point then agree to about as much.
 MARGINALS_TOL = 1e-10
@@ -52,7 +55,7 @@ class DualBlock(Protocol):
         ...
 
     def labelled(self) -> FloatArray | None:
-        """The vertex of the labels, or ``None`` where many samples stand for one example."""
+        """The vertex of the labels, or ``None`` where one example represents many samples."""
         ...
 
     def largest_entropy(self) -> float:
@@ -78,13 +81,13 @@ class DualBlock(Protocol):
         """
         ...
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Let messages start afresh."""
         ...
 
 
-class CurvedBlock(DualBlock, Protocol):
-    """A block whose marginals messages find, and that knows how these follow its potentials."""
+class BlockWithCurvature(DualBlock, Protocol):
+    """A block whose marginals message passing finds, with their derivative by the potentials."""
 
     def curvature(self, x: FloatArray) -> FloatArray:
         """``Phi^T C Phi`` with the covariance of the surrogate whose marginals are ``x``."""
@@ -93,13 +96,16 @@ class CurvedBlock(DualBlock, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DualModel:
-    """All blocks, and the statistics of the labels; ``curved``: the blocks, if all of them are."""
+    """All blocks, and the statistics of the labels.
+
+    ``with_curvature``: the blocks again, if all of them have a curvature (for Newton's method).
+    """
 
     blocks: Sequence[DualBlock]
     statistics: FloatArray
     n_examples: int
     n_jobs: int = 1
-    curved: Sequence[CurvedBlock] = ()
+    with_curvature: Sequence[BlockWithCurvature] = ()
 
 
 class GraphBlock:
@@ -121,11 +127,8 @@ class GraphBlock:
             self._points = ConsistentPoints(batch, objective.entropy)
         self.coefficients = coefficients_of(graph, counting)
         if part.example_weights is not None:
-            sizes = [
-                np.diff(graph.unary_offsets[batch.variable_offsets]),
-                np.diff(graph.table_offsets[batch.factor_offsets]),
-            ]
-            self._scale = np.concatenate([np.repeat(part.example_weights, size) for size in sizes])
+            both = (batch.unary_offsets, batch.table_offsets)
+            self._scale = np.concatenate([expand(part.example_weights, one) for one in both])
             self.coefficients = self.coefficients * self._scale
 
     def start(self) -> FloatArray:
@@ -176,7 +179,7 @@ class GraphBlock:
             return None
         return np.concatenate([found.beliefs.unary_values, found.beliefs.factor_values])
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         self._last = None
         if self._points is not None:
             self._points.reset_warm_start()

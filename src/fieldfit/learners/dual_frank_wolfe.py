@@ -1,14 +1,14 @@
-"""Learning by MAP searches: Frank-Wolfe on the dual of a penalised likelihood.
+"""Block-coordinate Frank-Wolfe on the dual of a penalised likelihood: learning by MAP searches.
 
 `fieldfit.objectives.mle_struct` says what is maximised.  An iteration asks every block for a point
 of its polytope (a MAP search at potentials ``Phi_m w + grad H(tau_m)``), and moves the block:
 
 * ``"frank-wolfe"``: towards the new point, by the best step or by a fixed one;
-* ``"pairwise"``: the new point takes share from the worst one that is stored; then shares go on
-  moving between the stored points of all blocks, which needs no search, until what that gains is a
-  fraction of what the searches promised.
+* ``"pairwise"``: the new atom takes weight from the worst one of the active set (pairwise steps);
+  then weights go on moving between the atoms of all blocks, which needs no search, until what that
+  gains is a fraction of the gap that the searches found.
 
-The gap is certified.  At one point of the product, what the searches of all blocks promise,
+The gap is certified.  At one point of the product, the Frank-Wolfe gap of all blocks,
 ``sum_m <grad, s_m - tau_m>``, is never below how far the dual is from its maximum; the smallest
 ``value + gap`` so far is an upper bound of the maximum for good, and the gap of every row of the
 trace is measured from there.  Since primal and dual meet, it also bounds the objective of the
@@ -18,27 +18,29 @@ still.
 References: Tang et al. (AISTATS 2016), see `mle_struct`; Lacoste-Julien, Jaggi, Schmidt and
 Pletscher, "Block-coordinate Frank-Wolfe optimization for structural SVMs", ICML (2013), for blocks;
 Osokin et al., "Minding the gaps for block Frank-Wolfe optimization of structured SVMs", ICML
-(2016), for stored points.
+(2016), for active sets.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import LONGEST, HullPoint, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import DualModel
-from fieldfit.learners.dual_newton import SoftPoints
+from fieldfit.learners.dual_newton import DualNewton
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
-from fieldfit.learners.problem import Problem, over_parts
+from fieldfit.learners.problem import Problem
 from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = ["DualFrankWolfe"]
@@ -49,21 +51,22 @@ CERTIFY_EVERY = 5
 #: large penalty 0.9 and 0.999 took the same passes to 1 %, with a small one neither was better.
 LABEL_SHARE = 0.9
 #: In a round of moves every block takes so many steps; rounds end when what is left to gain is
-#: below this share of what the searches promised, or after so many.
+#: below this fraction of the gap that the searches found, or after so many.
 MOVES, PATIENCE, MAX_ROUNDS = 3, 0.1, 30
 #: Blocks whose searches use the same weights in ``"block"`` mode, so that they can run in threads.
 #: The same for any number of threads, or answers would depend on it.
 AT_ONCE = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DualFrankWolfe(Learner):
     """Frank-Wolfe steps for the objective `MLEStruct`.
 
     ``max_iter`` counts passes over the examples.
     """
 
-    objective: MLEStruct = field(default_factory=MLEStruct)
+    uses_start: ClassVar[bool] = False
+    objective: MLEStruct = field(default_factory=MLEStruct, kw_only=False)
     max_iter: int = 1000
     random_state: int | None = 0
     patience: int = 10
@@ -87,8 +90,8 @@ class DualFrankWolfe(Learner):
         model = problem.dual_model(self.objective)
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method
-        if self.objective.points == "marginals" and model.curved:
-            method = SoftPoints(self.objective, model, l2)
+        if self.objective.points == "marginals" and model.with_curvature:
+            method = DualNewton(self.objective, model, l2)
         else:
             method = Passes(self.objective, model, l2, self.random_state)
         run = Run(
@@ -125,8 +128,8 @@ class Passes(Method):
         self.inverse = 1.0 / l2
         self.generator = np.random.default_rng(random_state)
         self.n_passes = 0
-        self.promised = np.inf
-        self.hulls: list[HullPoint] = []
+        self.predicted = np.inf
+        self.active_sets: list[HullPoint] = []
         self.residual = model.statistics.copy()
         bound = 0.0
         for block in model.blocks:
@@ -137,12 +140,12 @@ class Passes(Method):
                 first = LABEL_SHARE * labelled + (1.0 - LABEL_SHARE) * first
             else:
                 bound = np.inf
-            hull = HullPoint(
+            active = HullPoint(
                 first, block.features(first), 0.0, block.coefficients, self.inverse,
                 is_stored=objective.directions == "pairwise",
             )  # fmt: skip
-            self.hulls.append(hull)
-            self.residual -= hull.features
+            self.active_sets.append(active)
+            self.residual -= active.features
         # weights of zero are as good as their entropy; and the first pass is not to be spent on
         # certifying, which keeps them there
         self.upper = bound
@@ -160,37 +163,32 @@ class Passes(Method):
     def value(self) -> float:
         """The dual, never above the smallest penalised objective."""
         penalty = 0.5 * float(self.residual @ (self.inverse * self.residual))
-        return sum(hull.entropy() for hull in self.hulls) - penalty
+        return sum(active.entropy() for active in self.active_sets) - penalty
 
     def step(self) -> Row:
-        self.is_settled = False
-        n_blocks = len(self.hulls)
+        self.is_consistent = False
+        n_blocks = len(self.active_sets)
         before = self.value()
         certifies = (
             self.objective.mode == "batch"
             or self.n_passes % CERTIFY_EVERY == self.first_certified
-            or self.promised <= self.objective.tol * max(1.0, abs(before))
+            or self.predicted <= self.objective.tol * max(1.0, abs(before))
         )
         order = self.generator.permutation(n_blocks)
         at_once = n_blocks if certifies else AT_ONCE
-        self.promised = 0.0
+        self.predicted = 0.0
         for begin in range(0, n_blocks, at_once):
             chosen = order[begin : begin + at_once]
             weights = self.weights.copy()
-            found = over_parts(
-                lambda k, w=weights, c=chosen: self._search(  # type: ignore[misc]
-                    int(c[k]), w, certifies
-                ),
-                len(chosen),
-                self.model.n_jobs,
-            )
+            search = partial(self._search, weights=weights, certifies=certifies)
+            found = ordered_map(search, chosen.tolist(), self.model.n_jobs)
             for block, (point, gap) in zip(chosen.tolist(), found, strict=True):
-                self.promised += gap
+                self.predicted += gap
                 self._move(block, point, self.n_passes * n_blocks + begin)
         if certifies:
-            self.upper = min(self.upper, before + self.promised)
+            self.upper = min(self.upper, before + self.predicted)
         if self.objective.directions == "pairwise":
-            self._move_shares()
+            self._move_atom_weights()
         self.n_passes += 1
         value = self.value()
         gap = max(self.upper - value, 0.0)
@@ -198,79 +196,83 @@ class Passes(Method):
             self.outcome = Outcome(
                 True, f"converged: the objective is within {gap:.3g} of the optimum, certified"
             )
-        self.is_settled = True
+        self.is_consistent = True
         return {"objective": value, "gap": gap, "unconverged": 0.0}
 
     def _search(self, block: int, weights: FloatArray, certifies: bool) -> tuple[FloatArray, float]:
-        """A new point, and what is promised to be gained at these weights, at most."""
-        hull, given = self.hulls[block], self.model.blocks[block]
+        """A new point, and its Frank-Wolfe gap at these weights: at most so much can be gained."""
+        active, given = self.active_sets[block], self.model.blocks[block]
         potentials = given.potentials(weights)
         if self.objective.points == "marginals":
-            soft = given.marginals(potentials, self.n_passes)
-            if soft is not None:
-                gain = self._gain_of(block, potentials, soft)
+            marginal = given.marginals(potentials, self.n_passes)
+            if marginal is not None:
+                gain = self._gain_of(block, potentials, marginal)
                 if gain > 0.0:  # it may not be near enough to help
-                    return soft, gain + (self._lacks(block, potentials, soft) if certifies else 0.0)
-        slopes = hull.slopes(potentials)
+                    return marginal, gain + (
+                        self._lacks(block, potentials, marginal) if certifies else 0.0
+                    )
+        slopes = active.slopes(potentials)
         point = given.find(slopes)
-        return point.values, max(point.upper_bound - float(slopes @ hull.x), 0.0)
+        return point.values, max(point.upper_bound - float(slopes @ active.x), 0.0)
 
-    def _gain_of(self, block: int, potentials: FloatArray, soft: FloatArray) -> float:
-        """How far ``<th, x> + H(x)`` is larger at ``soft`` than at the point itself."""
-        hull = self.hulls[block]
-        change = float(potentials @ (soft - hull.x))
-        return change + float(entropy(hull.coefficients, soft)) - hull.entropy()
+    def _gain_of(self, block: int, potentials: FloatArray, marginal: FloatArray) -> float:
+        """How far ``<th, x> + H(x)`` is larger at ``marginal`` than at the point itself."""
+        active = self.active_sets[block]
+        change = float(potentials @ (marginal - active.x))
+        return change + float(entropy(active.coefficients, marginal)) - active.entropy()
 
-    def _lacks(self, block: int, potentials: FloatArray, soft: FloatArray) -> float:
-        """How far ``soft`` is from the maximum of ``<th, x> + H(x)``, at most.
+    def _lacks(self, block: int, potentials: FloatArray, marginal: FloatArray) -> float:
+        """How far ``marginal`` is from the maximum of ``<th, x> + H(x)``, at most.
 
-        Near the maximum slopes are level, so a MAP search there promises next to nothing, and
+        Near the maximum slopes are level, so the gap of a MAP search there is small, and it
         certifies far better than one at the point itself.
         """
         slopes = potentials.copy()
-        add_slopes(self.hulls[block].coefficients, soft, slopes)
+        add_slopes(self.active_sets[block].coefficients, marginal, slopes)
         upper = self.model.blocks[block].find(slopes).upper_bound
-        return max(upper - float(slopes @ soft), 0.0)
+        return max(upper - float(slopes @ marginal), 0.0)
 
     def _move(self, block: int, point: FloatArray, n_searches: int) -> None:
-        hull = self.hulls[block]
+        active = self.active_sets[block]
         features = self.model.blocks[block].features(point)
         if self.objective.directions == "pairwise":
-            place = hull.add(point, features, 0.0)
-            hull.move_shares(self.residual, 0.0, 1, place)
+            place = active.add(point, features, 0.0)
+            active.move_shares(self.residual, 0.0, 1, place)
             return
         step = None
         if self.objective.step == "fixed":
-            n_blocks = len(self.hulls)
+            n_blocks = len(self.active_sets)
             step = 2.0 / (self.n_passes + 2.0)
             if self.objective.mode == "block":
                 step = min(1.0, 2.0 * n_blocks / (n_searches + 2.0 * n_blocks))
             step = min(step, LONGEST)
-        hull.step_towards(point, features, 0.0, self.residual, step)
+        active.step_towards(point, features, 0.0, self.residual, step)
 
-    def _move_shares(self) -> None:
-        aim = PATIENCE * self.promised
+    def _move_atom_weights(self) -> None:
+        target = PATIENCE * self.predicted
         for _ in range(MAX_ROUNDS):
             left = 0.0
-            for hull in self.hulls:
-                left += hull.move_shares(self.residual, 0.1 * aim / len(self.hulls), MOVES)[1]
-            if left <= aim:
+            for active in self.active_sets:
+                left += active.move_shares(
+                    self.residual, 0.1 * target / len(self.active_sets), MOVES
+                )[1]
+            if left <= target:
                 break
         # sums of many small changes are summed up again
         self.residual[:] = self.model.statistics
-        for hull in self.hulls:
-            self.residual -= hull.features
+        for active in self.active_sets:
+            self.residual -= active.features
 
     # -- state ----------------------------------------------------------------------------
 
     def state(self) -> State:
         arrays: dict[str, NDArray[Any]] = {"residual": self.residual}
-        for number, hull in enumerate(self.hulls):
-            arrays |= {f"{number}.{name}": array for name, array in hull.state().items()}
+        for number, active in enumerate(self.active_sets):
+            arrays |= {f"{number}.{name}": array for name, array in active.state().items()}
         numbers = {
             "n_passes": self.n_passes,
             "upper": None if np.isinf(self.upper) else self.upper,
-            "promised": None if np.isinf(self.promised) else self.promised,
+            "promised": None if np.isinf(self.predicted) else self.predicted,
             "generator": self.generator.bit_generator.state,
         }
         return State(arrays, numbers)
@@ -279,12 +281,12 @@ class Passes(Method):
         numbers = state.numbers
         self.n_passes = numbers["n_passes"]
         self.upper = np.inf if numbers["upper"] is None else numbers["upper"]
-        self.promised = np.inf if numbers["promised"] is None else numbers["promised"]
+        self.predicted = np.inf if numbers["promised"] is None else numbers["promised"]
         self.generator.bit_generator.state = numbers["generator"]
         self.residual[:] = state.arrays["residual"]
-        for number, hull in enumerate(self.hulls):
+        for number, active in enumerate(self.active_sets):
             prefix = f"{number}."
-            hull.restore(
+            active.restore(
                 {
                     name.removeprefix(prefix): array
                     for name, array in state.arrays.items()
@@ -292,7 +294,7 @@ class Passes(Method):
                 }
             )
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Messages start afresh, as they do in a run that resumes."""
         for block in self.model.blocks:
-            block.forget()
+            block.reset_warm_start()

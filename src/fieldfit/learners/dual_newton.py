@@ -1,11 +1,11 @@
-"""The dual of a penalised likelihood with beliefs as its points: `MLEStruct(points="marginals")`.
+"""Newton's method on a penalised surrogate likelihood, with certificates from its dual.
 
-`frank_wolfe.py` says what is maximised.  A search whose answer is soft, the beliefs ``tau(u)`` at
-weights ``u``, takes the place of MAP searches where messages converge and blocks know the curvature
-of their entropy (matchings).  The dual asks for weights ``w(tau) = (f - Phi^T tau) / l2``; a plain
-step there changes beliefs too much, because ``tau`` follows the weights.  To first order it does so
-by ``tau(u + z) = tau(u) + C Phi z`` with the covariance ``C`` of the surrogate, so the weights that
-agree with what the dual asks for after the step are
+The method behind `MLEStruct(points="marginals")` for blocks with curvature (matchings);
+`dual_frank_wolfe.py` says what is maximised.  Marginal points, the beliefs ``tau(u)`` at weights
+``u``, take the place of the vertices that MAP searches find.  The dual asks for weights ``w(tau) =
+(f - Phi^T tau) / l2``; a plain step there changes beliefs too much, because ``tau`` follows the
+weights.  To first order it does so by ``tau(u + z) = tau(u) + C Phi z`` with the covariance ``C``
+of the surrogate, so the weights that agree with what the dual asks for after the step are
 
     (l2 + sum_m Phi_m^T C_m Phi_m) z = l2 (w(tau) - u)
 
@@ -25,20 +25,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.inference.frank_wolfe.active_set import add_slopes, entropy
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import DualModel
 from fieldfit.learners.loop import Method, Outcome, Row
-from fieldfit.learners.problem import over_parts
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["SoftPoints"]
+__all__ = ["DualNewton"]
 
 #: Halvings of a step before giving up.
 MAX_HALVINGS = 20
-#: The share of what its slope promises that a step has to keep.
-KEPT = 1e-4
+#: Least decrease of a step, as a fraction of what its slope predicts (Armijo).
+DECREASE = 1e-4
 #: No score changes by more than this in one step: beliefs are exponential in scores.
 REACH = 20.0
 
@@ -54,12 +54,12 @@ class _Trial:
     dual: float
 
 
-class SoftPoints(Method):
+class DualNewton(Method):
     """The weights, their beliefs, and the best bounds so far."""
 
     def __init__(self, objective: MLEStruct, model: DualModel, l2: FloatArray) -> None:
         self.objective, self.model, self.l2 = objective, model, l2
-        self.blocks = model.curved
+        self.blocks = model.with_curvature
         self.upper, self.lower = np.inf, -np.inf
         self._weights = np.zeros(len(l2))
         self._now: _Trial | None = None
@@ -72,7 +72,7 @@ class SoftPoints(Method):
         """Starts at weights of zero, whatever is given: the answer does not depend on it."""
 
     def step(self) -> Row:
-        self.is_settled = False
+        self.is_consistent = False
         now = self._now if self._now is not None else self._try(self._weights)
         found = None if now is None else self._search(now)
         if found is None:
@@ -83,14 +83,14 @@ class SoftPoints(Method):
             self._now, self._weights = found, found.weights
             self._certify(found)
         gap = max(self.upper - self.lower, 0.0)
-        if gap <= self._aim():
+        if gap <= self._target():
             self.outcome = Outcome(
                 True, f"converged: the objective is within {gap:.3g} of the optimum, certified"
             )
-        self.is_settled = True
+        self.is_consistent = True
         return {"objective": self.lower, "gap": gap, "unconverged": 0.0}
 
-    def _aim(self) -> float:
+    def _target(self) -> float:
         """The gap that is small enough."""
         value = self._now.dual if self._now is not None else 1.0
         return self.objective.tol * max(1.0, abs(value))
@@ -100,28 +100,28 @@ class SoftPoints(Method):
     def _search(self, now: _Trial) -> _Trial | None:
         """The next weights, and beliefs there."""
         gradient = self.l2 * now.weights - (self.model.statistics - now.features)
-        curvatures = over_parts(
+        curvatures = ordered_map(
             lambda k: self.blocks[k].curvature(now.beliefs[k]),
-            len(now.beliefs),
+            range(len(now.beliefs)),
             self.model.n_jobs,
         )
         scale = 1.0 / np.sqrt(self.l2)
         values, vectors = np.linalg.eigh(
             np.eye(len(gradient)) + scale[:, None] * np.sum(curvatures, axis=0) * scale
         )
-        # never below the penalty's share: rounding, where beliefs are nearly certain
+        # never below the penalty's part: rounding, where beliefs are nearly certain
         values = np.maximum(np.abs(values), 1.0)
         step = -scale * (vectors @ ((vectors.T @ (scale * gradient)) / values))
-        promised = -float(gradient @ step)
+        predicted = -float(gradient @ step)
         reach = max(
             float(np.ptp(block.potentials(step)) / np.abs(block.coefficients).max())
             for block in self.blocks  # coefficients have the weight of an example, too
         )
         length = min(1.0, REACH / reach) if reach > 0.0 else 1.0
-        slack = 0.1 * self._aim()  # messages are not exact
+        slack = 0.1 * self._target()  # messages are not exact
         for _ in range(MAX_HALVINGS):
             trial = self._try(now.weights + length * step)
-            limit = now.objective - KEPT * length * promised + slack
+            limit = now.objective - DECREASE * length * predicted + slack
             if trial is not None and trial.objective <= limit:
                 return trial
             length *= 0.5
@@ -129,20 +129,19 @@ class SoftPoints(Method):
 
     def _try(self, weights: FloatArray) -> _Trial | None:
         """Beliefs of all blocks at some weights, unless messages run away."""
-        found = over_parts(lambda k: self._beliefs(k, weights), len(self.blocks), self.model.n_jobs)
+        numbers = range(len(self.blocks))
+        found = ordered_map(lambda k: self._beliefs(k, weights), numbers, self.model.n_jobs)
         beliefs = [one for one in found if one is not None]
         if len(beliefs) < len(found):
             return None
         features = np.zeros(len(weights))
         total = 0.0
-        for block, soft in zip(self.blocks, beliefs, strict=True):
-            features += block.features(soft)
-            total += float(entropy(block.coefficients, soft))
+        for block, marginal in zip(self.blocks, beliefs, strict=True):
+            features += block.features(marginal)
+            total += float(entropy(block.coefficients, marginal))
         # messages that stop too early would make bad weights look good: see `left` above
         total_left = sum(
-            over_parts(
-                lambda k: self._left(k, weights, beliefs[k]), len(beliefs), self.model.n_jobs
-            )
+            ordered_map(lambda k: self._left(k, weights, beliefs[k]), numbers, self.model.n_jobs)
         )
         residual = self.model.statistics - features
         penalty = 0.5 * float(weights @ (self.l2 * weights))
@@ -164,12 +163,12 @@ class SoftPoints(Method):
         self.lower = max(self.lower, found.dual)
         self.upper = min(self.upper, found.objective)
 
-    def _left(self, number: int, weights: FloatArray, soft: FloatArray) -> float:
+    def _left(self, number: int, weights: FloatArray, marginal: FloatArray) -> float:
         """How far messages are from the largest ``<th, x> + H(x)`` of a block, at most."""
         block = self.blocks[number]
         slopes = block.potentials(weights)
-        add_slopes(block.coefficients, soft, slopes)
-        return max(block.find(slopes).upper_bound - float(slopes @ soft), 0.0)
+        add_slopes(block.coefficients, marginal, slopes)
+        return max(block.find(slopes).upper_bound - float(slopes @ marginal), 0.0)
 
     # -- state ----------------------------------------------------------------------------
 
@@ -184,8 +183,8 @@ class SoftPoints(Method):
         self.lower = -np.inf if lower is None else lower
         self.upper = np.inf if upper is None else upper
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Beliefs are computed afresh, as they are by a run that resumes."""
         self._now = None
         for block in self.blocks:
-            block.forget()
+            block.reset_warm_start()

@@ -1,12 +1,12 @@
-"""L-BFGS, and its form for the L1 penalty, OWL-QN.
+"""L-BFGS (limited-memory BFGS), and OWL-QN, its form for the L1 penalty.
 
-The direction is ``-H g`` with the inverse Hessian ``H`` of the last steps (`_pairs.py`), the step
-comes from a search along it (`_line_search.py`).  With ``l1 > 0`` the objective has corners where a
-weight is zero, and three things change (Andrew and Gao, "Scalable training of L1-regularized
-log-linear models", ICML 2007): the gradient is replaced by the pseudo-gradient, the one-sided
-derivative in the direction of steepest descent; the direction keeps only entries that go downhill;
-and the step ends at the border of the orthant of the current weights, so that weights become
-exactly zero.  Curvature is that of the smooth part in both cases.
+The direction is ``-H g`` with the inverse Hessian ``H`` of the last correction pairs, the step
+comes from a line search along it (`line_search.py`).  With ``l1 > 0`` the objective is nonsmooth
+where a weight is zero, and three things change (Andrew and Gao, "Scalable training of
+L1-regularized log-linear models", ICML 2007): the gradient is replaced by the pseudo-gradient, the
+one-sided derivative in the direction of steepest descent; the direction keeps only entries that go
+downhill; and the step ends at the border of the orthant of the current weights, so that weights
+become exactly zero.  Curvature is that of the smooth part in both cases.
 
 This is an implementation of its own, and not that of SciPy, because its whole state can be written
 to a checkpoint, because values may agree only to the tolerance of an iterative inference, and
@@ -15,12 +15,13 @@ because OWL-QN needs both of these and the same memory of steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.base import (
     Fit,
@@ -33,12 +34,12 @@ from fieldfit.learners.base import (
 )
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.line_search import Search, orthant_search, slope_search, wolfe_search
-from fieldfit.learners.loop import Method, Outcome, Row, Run, require_integer, require_options
+from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
 from fieldfit.learners.problem import Problem
 
-__all__ = ["LBFGS", "Descent", "Pairs"]
+__all__ = ["LBFGS", "CorrectionPairs", "Descent"]
 
-# -- The memory of L-BFGS: the last steps and changes of the gradient, and what they say ---
+# -- Correction pairs and the two-loop recursion -------------------------------------------
 # With pairs ``s_k = w_{k+1} - w_k`` and ``y_k = g_{k+1} - g_k`` the two-loop recursion multiplies a
 # vector by the inverse Hessian of BFGS without ever forming it, started from the multiple
 # ``(s.y / y.y) I`` of the newest pair.  Reference: Nocedal, "Updating quasi-Newton matrices with
@@ -51,7 +52,7 @@ __all__ = ["LBFGS", "Descent", "Pairs"]
 SMALLEST_COSINE = 1e-12
 
 
-class Pairs:
+class CorrectionPairs:
     """The newest ``history`` pairs, in two matrices that are filled in a circle."""
 
     def __init__(self, history: int, n_weights: int) -> None:
@@ -103,8 +104,7 @@ class Pairs:
         return [(self.newest - age) % len(self.curvatures) for age in range(self.count)]
 
 
-# -- The state of L-BFGS and OWL-QN, and one iteration of them -----------------------------
-# `lbfgs.py` says what is computed and why.
+# -- One iteration of L-BFGS and OWL-QN ----------------------------------------------------
 
 
 #: How far a value may be wrong, as a share of it: what inference with a tolerance of 1e-8 gives.
@@ -124,28 +124,28 @@ class Descent(Method):
         self.tol, self.value_tol = tol, value_tol
         self.point = Point(n_weights)
         self.trial = Point(n_weights)
-        self.pairs = Pairs(history, n_weights)
+        self.pairs = CorrectionPairs(history, n_weights)
         self.recent: list[float] = []
         #: How often the point was evaluated afresh, and whether it was since the last step.
         self.n_restarts, self.has_restarted = 0, False
         self.direction = np.empty(n_weights)
         self._scratch = np.empty(n_weights)
-        #: False: the gradient is not that of the values, which then say nothing about a step.
+        #: False: the gradient is not that of the values, which are then no measure of a step.
         self.is_conservative = problem.problem.is_conservative
         # OWL-QN: the pseudo-gradient, and the signs that weights may have after the step
-        self.has_corners = problem.has_corners
+        self.has_l1 = problem.has_l1
         #: Weights without an L1 penalty: nothing holds them in their orthant.
-        self.is_free = np.broadcast_to(problem.l1 == 0.0, n_weights if self.has_corners else 0)
-        self.pseudo = np.empty(n_weights) if self.has_corners else self.point.gradient
-        self.orthant = np.empty(n_weights if self.has_corners else 0)
+        self.is_free = np.broadcast_to(problem.l1 == 0.0, n_weights if self.has_l1 else 0)
+        self.pseudo = np.empty(n_weights) if self.has_l1 else self.point.gradient
+        self.orthant = np.empty(n_weights if self.has_l1 else 0)
         self.gradient_norm = np.inf
 
     # -- one iteration --------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
-        self.is_settled = False
+        self.is_consistent = False
         np.copyto(self.point.weights, start)
-        self.problem.assess(self.point)
+        self.problem.evaluate(self.point)
         if not self.point.is_finite:
             raise InvalidInputError(
                 "start must have a finite objective and gradient, got an objective of "
@@ -153,7 +153,7 @@ class Descent(Method):
             )
         self.recent = [self.point.value]
         self._set_gradient()
-        self.is_settled = True
+        self.is_consistent = True
         if self.gradient_norm <= self.threshold():
             self.outcome = Outcome(True, "the start is optimal: " + self._small_gradient())
 
@@ -176,22 +176,22 @@ class Descent(Method):
 
     def _search(self) -> Search:
         """A step along the quasi-Newton direction, or else along that of steepest descent."""
-        promise: float | None = None
+        predicted_decrease: float | None = None
         while True:
             slope = self._set_direction()
             step = 1.0
             if self.pairs.count == 0:
                 step = 1.0 / np.sqrt(float(np.dot(self.direction, self.direction)))
-            if promise is None:  # what the first direction would gain on a parabola
-                promise = -0.5 * slope * step
+            if predicted_decrease is None:  # what the first direction would gain on a parabola
+                predicted_decrease = -0.5 * slope * step
             if slope < 0.0:
                 search = self._search_along(slope, step)
                 if search.is_good:
                     return search
             if self.pairs.count > 0:
                 self.pairs.clear()
-            elif self.has_restarted or promise <= NOISE * abs(self.point.value):
-                self.outcome = self._blocked(promise)
+            elif self.has_restarted or predicted_decrease <= NOISE * abs(self.point.value):
+                self.outcome = self._blocked(predicted_decrease)
                 return Search(0.0, False)
             else:
                 self._restart()
@@ -205,17 +205,17 @@ class Descent(Method):
         """
         self.has_restarted = True
         self.n_restarts += 1
-        self._assess(self.point)
+        self._evaluate_at(self.point)
         self.recent = [self.point.value]
         self._set_gradient()
 
-    def _assess(self, point: Point) -> None:
+    def _evaluate_at(self, point: Point) -> None:
         if self.has_restarted:
-            self.problem.problem.forget()
-        self.problem.assess(point)
+            self.problem.problem.reset_warm_start()
+        self.problem.evaluate(point)
 
     def _search_along(self, slope: float, step: float) -> Search:
-        if self.has_corners:
+        if self.has_l1:
             return orthant_search(self._evaluate_projected, self.point.value, slope, step)
         if not self.is_conservative:
             return slope_search(self._evaluate, slope, step)
@@ -226,25 +226,25 @@ class Descent(Method):
         """Value and slope after a step."""
         np.multiply(self.direction, step, out=self.trial.weights)
         self.trial.weights += self.point.weights
-        self._assess(self.trial)
+        self._evaluate_at(self.trial)
         if not self.trial.is_finite:
             return np.inf, np.nan
         return self.trial.value, float(np.dot(self.trial.gradient, self.direction))
 
     def _evaluate_projected(self, step: float) -> tuple[float, float]:
-        """Value after a step that stays in the orthant, and what the slope promised for it."""
+        """Value after a step that stays in the orthant, and the decrease predicted for it."""
         np.multiply(self.direction, step, out=self.trial.weights)
         self.trial.weights += self.point.weights
         np.multiply(self.trial.weights, self.orthant, out=self._scratch)
         self.trial.weights[(self._scratch <= 0.0) & ~self.is_free] = 0.0
-        self._assess(self.trial)
+        self._evaluate_at(self.trial)
         np.subtract(self.trial.weights, self.point.weights, out=self._scratch)
-        promised = float(np.dot(self.pseudo, self._scratch))
-        return (self.trial.value if self.trial.is_finite else np.inf), promised
+        predicted = float(np.dot(self.pseudo, self._scratch))
+        return (self.trial.value if self.trial.is_finite else np.inf), predicted
 
     def _move(self) -> None:
-        """Take the trial point, and remember the way there."""
-        self.is_settled = False
+        """Take the trial point, and keep the correction pair."""
+        self.is_consistent = False
         self.has_restarted = False
         np.subtract(self.trial.weights, self.point.weights, out=self.direction)
         np.subtract(self.trial.gradient, self.point.gradient, out=self._scratch)
@@ -252,7 +252,7 @@ class Descent(Method):
         self.point, self.trial = self.trial, self.point
         self.recent = [*self.recent[-PERIOD:], self.point.value]
         self._set_gradient()
-        self.is_settled = True
+        self.is_consistent = True
 
     def _judge(self) -> Outcome | None:
         """Whether this is the end."""
@@ -270,20 +270,20 @@ class Descent(Method):
             )
         return None
 
-    def _blocked(self, promise: float) -> Outcome:
+    def _blocked(self, predicted_decrease: float) -> Outcome:
         """No step helps: at the accuracy of the values this is the optimum, otherwise an error."""
         norm = self.gradient_norm
-        if promise <= NOISE * abs(self.point.value):
+        if predicted_decrease <= NOISE * abs(self.point.value):
             return Outcome(
                 True,
                 "converged: no step lowers the objective any further, and the last direction "
-                f"promised only {promise:.3g} (gradient norm {norm:.3g})",
+                f"predicted only {predicted_decrease:.3g} (gradient norm {norm:.3g})",
             )
         if not self.is_conservative:
             return Outcome(
                 False,
                 "stopped without convergence: no step along the gradient makes it flatter "
-                f"(gradient norm {norm:.3g}); it jumps where an example changes its way down",
+                f"(gradient norm {norm:.3g}); it jumps where the descent of an example branches",
             )
         return Outcome(
             False,
@@ -298,7 +298,7 @@ class Descent(Method):
         pseudo = self.pseudo
         np.negative(pseudo, out=self.direction)
         self.pairs.multiply(self.direction)
-        if self.has_corners:
+        if self.has_l1:
             # entries that would go uphill are dropped
             np.multiply(self.direction, pseudo, out=self._scratch)
             self.direction[(self._scratch >= 0.0) & ~self.is_free] = 0.0
@@ -308,9 +308,9 @@ class Descent(Method):
         return float(np.dot(self.direction, pseudo))
 
     def _set_gradient(self) -> None:
-        """The gradient, or with corners the one-sided derivative of steepest descent."""
-        self.pseudo = self.pseudo if self.has_corners else self.point.gradient
-        if self.has_corners:
+        """The gradient, or with an L1 penalty the one-sided derivative of steepest descent."""
+        self.pseudo = self.pseudo if self.has_l1 else self.point.gradient
+        if self.has_l1:
             set_pseudo_gradient(
                 self.point.weights, self.point.gradient, self.problem.l1, out=self.pseudo
             )
@@ -372,10 +372,10 @@ class Descent(Method):
         self._set_gradient()
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The learner ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LBFGS(Learner):
     """Quasi-Newton with limited memory, for smooth objectives; OWL-QN if ``l1 > 0``.
 
@@ -402,19 +402,19 @@ class LBFGS(Learner):
 
     Examples
     --------
-    >>> from fieldfit.learners.problem import Assessment, Problem
+    >>> from fieldfit.learners.problem import ProblemValue, Problem
     >>> class Parabola(Problem):
     ...     n_weights, n_parts = 2, 1
-    ...     def assess(self, weights):
+    ...     def evaluate(self, weights):
     ...         away = weights - [1.0, 2.0]
-    ...         return Assessment(0.5 * float(away @ away), away, 0, 1)
-    ...     def assess_part(self, weights, part):
-    ...         return self.assess(weights)
+    ...         return ProblemValue(0.5 * float(away @ away), away, 0, 1)
+    ...     def evaluate_part(self, weights, part):
+    ...         return self.evaluate(weights)
     >>> LBFGS().minimize(Parabola(), np.zeros(2), penalty=Penalty(l1=1.5)).weights
     array([0. , 0.5])
     """
 
-    max_iter: int = 200
+    max_iter: int = field(default=200, kw_only=False)
     tol: float = 1e-5
     history: int = 10
     value_tol: float | None = None
@@ -423,11 +423,9 @@ class LBFGS(Learner):
 
     def __post_init__(self) -> None:
         require_options(self)
-        require_integer("history", self.history, 1)
-        for name in ("tol", "value_tol"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise InvalidInputError(f"{name} must be at least 0, got {value!r}")
+        require_integer("history", self.history, at_least=1)
+        require_number("tol", self.tol, at_least=0)
+        require_number("value_tol", self.value_tol, at_least=0, or_none=True)
 
     def _method(self, problem: PenalisedProblem) -> Descent:
         value_tol = self.tol**2 if self.value_tol is None else self.value_tol

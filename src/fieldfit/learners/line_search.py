@@ -1,4 +1,4 @@
-"""How far to go along a direction.
+"""Line searches: strong Wolfe conditions with noisy values, slopes alone, and orthants (OWL-QN).
 
 `wolfe_search` looks for a step ``t`` with enough decrease and a flatter slope,
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 __all__ = ["Search", "orthant_search", "slope_search", "wolfe_search"]
 
-#: Least decrease, as a share of what the slope promises.
+#: Least decrease, as a fraction of what the slope predicts.
 DECREASE = 1e-4
 #: Largest slope at the end, as a share of that at the beginning; 0.9 accepts nearly every full
 #: quasi-Newton step, so that an iteration is one evaluation.
@@ -139,8 +139,8 @@ def slope_search(
         elif math.isnan(high_slope):
             step = low + RETREAT * (high - low)
         else:
-            share = low_slope / (low_slope - high_slope)
-            step = low + min(max(share, MARGIN), 1.0 - MARGIN) * (high - low)
+            fraction = low_slope / (low_slope - high_slope)
+            step = low + min(max(fraction, MARGIN), 1.0 - MARGIN) * (high - low)
     is_jump = low > 0.0 and not math.isinf(high)
     if is_jump:
         evaluate(low)
@@ -152,17 +152,17 @@ def orthant_search(
 ) -> Search:
     """The first of shorter and shorter steps that decreases the value enough.
 
-    ``evaluate`` gives the value after a projected step and what the (pseudo-)gradient promises
+    ``evaluate`` gives the value after a projected step and what the (pseudo-)gradient predicts
     for it, a negative number.
     """
     for _ in range(MAX_EVALUATIONS):
-        new_value, promised = evaluate(step)
-        if new_value <= value + DECREASE * promised and promised < 0.0:
+        new_value, predicted = evaluate(step)
+        if new_value <= value + DECREASE * predicted and predicted < 0.0:
             return Search(step, True)
         if not math.isfinite(new_value):
             step *= RETREAT
             continue
-        if abs(promised) <= 1e-16 * abs(value):
+        if abs(predicted) <= 1e-16 * abs(value):
             break
         # minimum of the parabola through both values with the slope at 0
         bend = new_value - value - step * slope
@@ -188,7 +188,7 @@ def _interpolated(low: _End, high: _End, noise: float) -> float:
     if math.isfinite(high.value):
         if abs(high.value - low.value) > noise:
             guess = _cubic_minimum(low, high)
-        elif high.slope > low.slope:  # the values say nothing: where the slopes meet zero
+        elif high.slope > low.slope:  # the values are equal: where the slopes meet zero
             guess = begin - low.slope * width / (high.slope - low.slope)
     if guess is None:
         return begin + (0.5 if math.isfinite(high.value) else RETREAT) * width

@@ -1,4 +1,4 @@
-"""Complete data as sums of log-linear models: what maximum entropy needs to know of them.
+"""Sufficient statistics of complete data: the view of a problem that maximum entropy takes.
 
 With complete labels a likelihood is ``sum_m B(Phi_m w) - <w, f>``: the data enter only through the
 statistics ``f = sum_m Phi_m^T y_m``.  Learners that work on the beliefs themselves take this view
@@ -37,7 +37,7 @@ class LinearPart:
     """Examples that are evaluated together.
 
     ``unary_statistics`` are the empirical marginals of the variables: indicators of labels, or
-    frequencies where one example stands for many samples.
+    frequencies where one example represents many samples.
     """
 
     batch: Batch

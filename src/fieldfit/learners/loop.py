@@ -1,4 +1,4 @@
-"""The loop that all learners share: trace, progress bar, early stopping, checkpoints, interrupts.
+"""The training loop of all learners: trace, progress bar, early stopping, checkpoints, interrupts.
 
 A learner supplies a `Method`, its state between two iterations; `Run` does the rest, so that every
 learner keeps the same promises.
@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from fieldfit._typing import FloatArray
-from fieldfit.errors import InvalidInputError
+from fieldfit._validation import require_integer
 from fieldfit.learners.base import Fit, Penalty, Validation, checked_start
 from fieldfit.learners.checkpoint import Checkpoint, State
 from fieldfit.learners.problem import Problem
 
-__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_integer", "require_options"]
+__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_options"]
 
 #: One line of the trace.
 Row = dict[str, Any]
@@ -39,12 +39,12 @@ class Outcome:
 class Method(ABC):
     """A learner in progress.
 
-    ``outcome`` is set when the method can or need not go on.  ``is_settled`` is False while the
+    ``outcome`` is set when the method can or need not go on.  ``is_consistent`` is False while the
     state is being changed: an interrupt at such a moment writes no checkpoint.
     """
 
     outcome: Outcome | None = None
-    is_settled: bool = True
+    is_consistent: bool = True
     #: True: ``max_iter`` is far beyond what is to be expected, so no share of it is shown.
     is_open_ended: bool = False
 
@@ -69,8 +69,8 @@ class Method(ABC):
     def restore(self, state: State) -> None:
         """Take over what `state` gave."""
 
-    def forget(self) -> None:  # noqa: B027  (most methods evaluate nothing but the problem)
-        """Drop what evaluations of its own keep (see `Problem.forget`)."""
+    def reset_warm_start(self) -> None:  # noqa: B027  (most methods evaluate nothing but the problem)
+        """Drop what evaluations of its own keep (see `Problem.reset_warm_start`)."""
 
 
 class Options(Protocol):
@@ -119,7 +119,7 @@ class Run:
         saved = None if self._checkpoint is None else self._checkpoint.read()
         if self._checkpoint is not None:
             # from here on the problem remembers nothing that the file does not hold
-            self.problem.forget()
+            self.problem.reset_warm_start()
         if saved is not None:
             self._restore(saved)
         begin = time.perf_counter() - (self.trace[-1]["seconds"] if self.trace else 0.0)
@@ -138,7 +138,7 @@ class Run:
                         self._save()
         except KeyboardInterrupt:
             self.is_interrupted = True
-        if self.method.is_settled:
+        if self.method.is_consistent:
             self._save()
         return self._result()
 
@@ -179,8 +179,8 @@ class Run:
             arrays["best_weights"] = self.best_weights
         self._checkpoint.write(State(arrays, numbers))
         self._written = now
-        self.problem.forget()
-        self.method.forget()
+        self.problem.reset_warm_start()
+        self.method.reset_warm_start()
 
     def _restore(self, saved: State) -> None:
         numbers = saved.numbers
@@ -262,10 +262,4 @@ def _progress_bar(verbose: int, max_iter: int | None, n_done: int) -> Iterator[A
 def require_options(options: Options) -> None:
     """Refuse limits that make no sense."""
     for name, least in (("max_iter", 0), ("patience", 1), ("checkpoint_every", 1)):
-        require_integer(name, getattr(options, name), least)
-
-
-def require_integer(name: str, value: Any, least: int) -> None:
-    """Refuse what is not an integer, or too small."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InvalidInputError(f"{name} must be an integer of at least {least}, got {value!r}")
+        require_integer(name, getattr(options, name), at_least=least)

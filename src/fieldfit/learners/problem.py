@@ -1,48 +1,40 @@
-"""What a learner minimises: a sum over examples as a function of the weights.
+"""Empirical risk as a function of the weights: value and gradient of a sum over examples.
 
-The data are cut into parts (groups of examples); each part is one batch with its template.  Parts
-are evaluated one after the other or in threads and added up in their order, so the result does not
-depend on the number of threads.  This is the one place where learning runs in parallel.
+    F(w) = sum over examples m of  v_m * objective(Phi_m w, y_m)
+
+The data are cut into parts (groups of examples, the mini-batches of stochastic learners); each part
+is one batch of graphs with its template ``Phi``.  Parts are evaluated one after the other or in
+threads and added up in their order, so the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import n_threads, one_blas_thread, ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import expand
 from fieldfit.graph.template import Template
 from fieldfit.learners.dual_blocks import DualModel, graph_blocks
 from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = [
-    "Assessment",
-    "Part",
-    "Problem",
-    "TemplateProblem",
-    "one_blas_thread",
-    "over_parts",
-    "potentials_of",
-]
-
-Found = TypeVar("Found")
+__all__ = ["Part", "Problem", "ProblemValue", "TemplateProblem", "potentials_of", "total"]
 
 
 @dataclass(frozen=True)
-class Assessment:
+class ProblemValue:
     """The sum over examples at some weights, without the penalty.
 
     ``value`` is ``None`` if the objective has only a gradient.  ``n_unconverged`` counts the
@@ -72,16 +64,20 @@ class Problem(ABC):
     objective: Objective | None = None
     #: True if no label is missing, so that `linear_model` exists.
     is_complete: bool = False
+    #: The only learner that applies, where it is not the objective's choice.
+    learner_name: str | None = None
+    #: Clauses for the status of a fit: where a general method took the place of a special one.
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """Value and gradient over all examples."""
 
     @abstractmethod
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """Value and gradient over one group of examples."""
 
-    def forget(self) -> None:  # noqa: B027  (most problems keep nothing)
+    def reset_warm_start(self) -> None:  # noqa: B027  (most problems keep nothing)
         """Drop what is kept from one evaluation to the next (warm starts).
 
         Called when a checkpoint is written, so that a run that goes on and a run that is resumed
@@ -102,6 +98,10 @@ class Problem(ABC):
         A checkpoint that was written with another one is refused.
         """
         return ""
+
+    def first_weights(self, start: FloatArray | None) -> FloatArray:
+        """Where a learner begins: at zero, or at the weights that a user gives."""
+        return np.zeros(self.n_weights) if start is None else start
 
 
 @dataclass(frozen=True)
@@ -137,18 +137,20 @@ class TemplateProblem(Problem):
         self.is_conservative = objective.is_conservative
         self._states: list[Any] = [None] * len(parts)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """Sum over the parts, in their order."""
         return total(
-            over_parts(lambda part: self._assess_part(weights, part), self.n_parts, self.n_jobs)
+            ordered_map(
+                lambda part: self._evaluate_part(weights, part), range(self.n_parts), self.n_jobs
+            )
         )
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """One batch: weights to potentials, objective, and back."""
         with one_blas_thread():
-            return self._assess_part(weights, part)
+            return self._evaluate_part(weights, part)
 
-    def _assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def _evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         given = self.parts[part]
         templates = self._templates[part]
         potentials = potentials_of(templates, weights)
@@ -168,7 +170,7 @@ class TemplateProblem(Problem):
             scale = given.example_weights
             gradients = tuple(weighted(given.batch, one, scale) for one in gradients)
             values = None if values is None else values * scale
-        return Assessment(
+        return ProblemValue(
             value=None if values is None else float(values.sum()),
             gradient=np.concatenate(
                 [template.gradient(one) for template, one in zip(templates, gradients, strict=True)]
@@ -177,9 +179,21 @@ class TemplateProblem(Problem):
             n_examples=given.batch.n_examples,
         )
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * self.n_parts
+
+    def first_weights(self, start: FloatArray | None) -> FloatArray:
+        """Zeros, weights for all sets, or those for potentials.
+
+        The latter are repeated where every sweep has its own; other sets (of entropies) begin at 0.
+        """
+        own = self._templates[0][0]
+        if start is None or start.shape != (own.n_weights,):
+            return super().first_weights(start)  # its length is checked by the learner
+        return np.concatenate(
+            [start if one is own else np.zeros(one.n_weights) for one in self._templates[0]]
+        )
 
     def linear_model(self) -> LinearModel:
         """Templates with the indicators of the labels."""
@@ -231,66 +245,25 @@ def potentials_of(
     return [template.potentials(one) for template, one in zip(templates, sets, strict=True)]
 
 
-def over_parts(run: Callable[[int], Found], n_parts: int, n_jobs: int) -> list[Found]:
-    """What ``run`` gives for every part, in their order; in threads if asked."""
-    with one_blas_thread():
-        if n_jobs == 1 or n_parts == 1:
-            return [run(part) for part in range(n_parts)]
-        with ThreadPoolExecutor(min(n_jobs, n_parts)) as pool:
-            return list(pool.map(run, range(n_parts)))
-
-
-def total(assessments: Sequence[Assessment]) -> Assessment:
-    """The sum of several assessments, in the given order."""
-    values = [given.value for given in assessments]
-    gradient = assessments[0].gradient.copy()
-    for given in assessments[1:]:
+def total(parts: Sequence[ProblemValue]) -> ProblemValue:
+    """The sum over several parts, in the given order."""
+    values = [given.value for given in parts]
+    gradient = parts[0].gradient.copy()
+    for given in parts[1:]:
         gradient += given.gradient
     known = [value for value in values if value is not None]
-    return Assessment(
+    return ProblemValue(
         value=float(sum(known)) if len(known) == len(values) else None,
         gradient=gradient,
-        n_unconverged=sum(given.n_unconverged for given in assessments),
-        n_examples=sum(given.n_examples for given in assessments),
+        n_unconverged=sum(given.n_unconverged for given in parts),
+        n_examples=sum(given.n_examples for given in parts),
     )
 
 
 def weighted(batch: Batch, gradient: Potentials, example_weights: FloatArray) -> Potentials:
     """A gradient with each example's entries multiplied by the example's weight."""
-    graph = batch.graph
-    unary = np.diff(graph.unary_offsets[batch.variable_offsets])
-    table = np.diff(graph.table_offsets[batch.factor_offsets])
     return Potentials.from_flat(
-        graph,
-        gradient.unary_values * np.repeat(example_weights, unary),
-        gradient.factor_values * np.repeat(example_weights, table),
+        batch.graph,
+        gradient.unary_values * expand(example_weights, batch.unary_offsets),
+        gradient.factor_values * expand(example_weights, batch.table_offsets),
     )
-
-
-def n_threads(n_jobs: int | None) -> int:
-    """Threads for ``n_jobs`` in scikit-learn's sense: ``None`` is one, ``-1`` all processors."""
-    import os
-
-    if n_jobs is None:
-        return 1
-    if n_jobs == 0:
-        raise InvalidInputError("n_jobs must not be 0, got 0")
-    return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
-
-
-def one_blas_thread() -> Any:
-    """A context in which matrix products stay in the thread that asks for them.
-
-    Products with features are small and many, and parts already run in parallel: threads of the
-    linear algebra library would get in the way of ours and, on a busy machine, mostly wait for each
-    other.  Their number would also change the last bits of a sum.
-    """
-    return _blas().limit(limits=1)
-
-
-@cache
-def _blas() -> Any:
-    # comes with scikit-learn
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-    return ThreadpoolController().select(user_api="blas")

@@ -18,9 +18,9 @@ schemes", ICML 2013).  Adam: Kingma and Ba, "Adam: a method for stochastic optim
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -36,12 +36,11 @@ from fieldfit.learners.base import (
 )
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
-from fieldfit.learners.problem import Assessment, Problem
+from fieldfit.learners.problem import Problem, ProblemValue
 
 __all__ = ["SGD", "Adam", "AdamEpochs", "Epochs", "GradientEpochs"]
 
-# -- The state of the stochastic learners, and one epoch of them ---------------------------
-# `stochastic.py` says what is computed and why.
+# -- One epoch -----------------------------------------------------------------------------
 
 
 #: Epochs in which the objective must fall by more than ``tol``.
@@ -106,40 +105,40 @@ class Epochs(Method):
     # -- one epoch ------------------------------------------------------------------------
 
     def begin(self, start: FloatArray) -> None:
-        self.is_settled = False
+        self.is_consistent = False
         np.copyto(self.current, start)
         np.copyto(self.average, start)
-        assessment = self.problem.problem.assess(self.current)
-        if not _is_finite(assessment):
+        found = self.problem.problem.evaluate(self.current)
+        if not _is_finite(found):
             raise InvalidInputError(
                 "start must have a finite objective and gradient, got an objective of "
-                f"{assessment.value}"
+                f"{found.value}"
             )
-        self.problem.require_examples(assessment.n_examples)
+        self.problem.require_examples(found.n_examples)
         given = self.options.step
         self.step_size = self.first_step_size() if given is None else given
         self._safe[:] = start
-        self.is_settled = True
+        self.is_consistent = True
 
     def step(self) -> Row:
-        self.is_settled = False
+        self.is_consistent = False
         self._epoch_gradient[:] = 0.0
         value: float | None = 0.0
         n_unconverged = n_examples = 0
         is_whole = is_idle = True
         for part in self.generator.permutation(self.n_parts):
-            assessment = self.problem.assess_part(self.current, int(part))
-            n_unconverged += assessment.n_unconverged
-            n_examples += assessment.n_examples
-            if not _is_finite(assessment):
+            found = self.problem.evaluate_part(self.current, int(part))
+            n_unconverged += found.n_unconverged
+            n_examples += found.n_examples
+            if not _is_finite(found):
                 self._retreat()
                 is_whole = False
                 continue
-            self._epoch_gradient += assessment.gradient
-            is_idle &= not (assessment.value or assessment.gradient.any())
+            self._epoch_gradient += found.gradient
+            is_idle &= not (found.value or found.gradient.any())
             if value is not None:
-                value = None if assessment.value is None else value + float(assessment.value)
-            self._move(assessment.gradient)
+                value = None if found.value is None else value + float(found.value)
+            self._move(found.gradient)
         self.problem.require_examples(n_examples)
         if not is_whole:
             value, self.values = None, []
@@ -152,7 +151,7 @@ class Epochs(Method):
                 self.outcome = Outcome(True, "converged: an epoch went by without a mistake")
         else:
             self._judge_movement()
-        self.is_settled = True
+        self.is_consistent = True
         return {
             "objective": value,
             "gradient_norm": self._gradient_norm(),
@@ -172,7 +171,7 @@ class Epochs(Method):
         rate = self.step_size / np.sqrt(1.0 + self.options.decay * epochs)
         self.set_direction(gradient)
         multiplier = self.update(self._gradient, rate)
-        if self.problem.has_corners:
+        if self.problem.has_l1:
             shrinking = multiplier * (self.problem.l1 * self.scale / self.n_parts)
             np.abs(self.current, out=self._scratch)
             self._scratch -= shrinking
@@ -241,7 +240,7 @@ class Epochs(Method):
     def _gradient_norm(self) -> float:
         gradient = self._epoch_gradient
         self.problem.add_gradient(self.current, gradient)
-        if self.problem.has_corners:
+        if self.problem.has_l1:
             set_pseudo_gradient(self.current, gradient, self.problem.l1, out=self._scratch)
             gradient = self._scratch
         return float(np.sqrt(np.dot(gradient, gradient)))
@@ -324,11 +323,11 @@ class GradientEpochs(Epochs):
     """Steps along the gradient."""
 
     def first_step_size(self) -> float:
-        """The longest ``2^k / |g|`` that lowers the first mini-batch by half of what it promises.
+        """The longest ``2^k / |g|`` that lowers the first mini-batch by half of the prediction.
 
         On a parabola that is a step of at least half the best one.
         """
-        first = self.problem.assess_part(self.current, 0)
+        first = self.problem.evaluate_part(self.current, 0)
         if first.value is None:
             raise InvalidInputError(
                 "step must be given for an objective that has only a gradient, got None"
@@ -343,7 +342,7 @@ class GradientEpochs(Epochs):
         def is_lower(step: float) -> bool:
             np.multiply(self._gradient, -step, out=trial)
             np.add(trial, self.current, out=trial)
-            value = self.problem.assess_part(trial, 0).value
+            value = self.problem.evaluate_part(trial, 0).value
             if value is None or not np.isfinite(value):
                 return False
             now = self.scale * (value + self.problem.value(trial) / self.n_parts)
@@ -366,21 +365,22 @@ class GradientEpochs(Epochs):
         return rate
 
 
-def _is_finite(assessment: Assessment) -> bool:
-    gradient = assessment.gradient
+def _is_finite(found: ProblemValue) -> bool:
+    gradient = found.gradient
     return bool(np.isfinite(np.dot(gradient, gradient))) and (
-        assessment.value is None or bool(np.isfinite(assessment.value))
+        found.value is None or bool(np.isfinite(found.value))
     )
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The learners --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Stochastic(Learner):
     """Options that both learners have."""
 
-    step: float | None = None
+    is_stochastic: ClassVar[bool] = True
+    step: float | None = field(default=None, kw_only=False)
     max_iter: int = 100
     tol: float = 1e-5
     averaging: bool = True
@@ -428,7 +428,7 @@ class _Stochastic(Learner):
         return run.fit(start)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adam(_Stochastic):
     """Steps scaled by running means of each weight's gradient and its square.
 
@@ -475,7 +475,7 @@ class Adam(_Stochastic):
         return AdamEpochs(self, problem, self.beta1, self.beta2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SGD(_Stochastic):
     """Plain (sub)gradient steps.
 

@@ -1,7 +1,16 @@
-"""What all estimators share: objective and learner from their options, fitted weights, files.
+"""Base class of the scikit-learn estimators: options, ``fit``, fitted weights, model files.
 
-Estimators keep scikit-learn's rules: every option is an argument of ``__init__``, stored as given;
+Data become a problem (`fieldfit.models.dispatch`), a learner minimises it with the penalty,
+
+    weights_ = argmin over w of  sum over examples of objective(w) + l2/2 |w|^2 + l1 |w|_1,
+
+and what came out is stored here, once for all estimators.  Estimators keep scikit-learn's rules:
+every option is an argument of ``__init__``, stored as given;
 checks happen in ``fit``, and what was learned ends in an underscore.
+
+Defaults are the same everywhere (``l1=0``, ``max_iter=200``, ``tol=1e-5``, ``random_state=0``) but
+where a model has a reason of its own, which stands beside it in its ``__init__``; ``l2`` depends on
+what weights multiply.
 """
 
 from __future__ import annotations
@@ -16,13 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from fieldfit._parallel import one_blas_thread, require_jobs
 from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
-from fieldfit.graph.template import Template
 from fieldfit.io.model_file import write_model
-from fieldfit.learners.base import Penalty, Validation
-from fieldfit.learners.problem import Problem, one_blas_thread
-from fieldfit.learners.registry import make_learner
+from fieldfit.learners.base import Learner, Penalty, Validation
+from fieldfit.learners.problem import Problem
+from fieldfit.learners.registry import learner_for, make_learner
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.registry import make_objective
 
@@ -33,10 +43,10 @@ __all__ = [
     "checked_labels",
     "count_labels",
     "example_weights",
+    "held_out_pair",
     "require_features",
     "require_list",
     "require_pairs",
-    "start_weights",
 ]
 
 Path = str | PathLike[str]
@@ -126,28 +136,32 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_options(self) -> None:
         """Refuse options that make no sense; called at the start of ``fit``."""
-        for name in ("l2", "l1"):
-            value = getattr(self, name)
-            if not (np.isscalar(value) and np.isfinite(value) and value >= 0.0):  # type: ignore[operator]
-                raise InvalidInputError(
-                    f"{name} must be a finite number of at least 0, got {value!r}"
-                )
-        if not (isinstance(self.max_iter, (int, np.integer)) and self.max_iter >= 1):
-            raise InvalidInputError(
-                f"max_iter must be an integer of at least 1, got {self.max_iter!r}"
-            )
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
+        require_number("l2", self.l2, at_least=0)
+        require_number("l1", self.l1, at_least=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
+        require_number("tol", self.tol, above=0)
+        require_jobs(self.n_jobs)
+
+    def _reset_fit(self) -> None:
+        """Drop what an earlier fit has left, so that a fit that fails leaves no mixture."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
     def _learn(
         self,
         problem: Problem,
-        start: FloatArray,
+        start: ArrayLike | None,
         *,
+        default_start: FloatArray | None = None,
         checkpoint: Path | None = None,
         validation: Validation | None = None,
     ) -> None:
-        """Minimise the problem and store what came out; warns of what did not converge."""
+        """Minimise the problem and store what came out; warns of what did not converge.
+
+        ``start`` is what the user gave, ``default_start`` where to begin otherwise (zeros).
+        """
+        given = default_start if start is None else as_numbers("start", start)
+        first = problem.first_weights(given)
         objective = problem.objective
         if objective is not None and objective.n_weight_sets > 1 and not self._takes_weight_sets:
             raise InvalidInputError(
@@ -166,7 +180,7 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         with one_blas_thread():
             fit = learner.minimize(
                 problem,
-                start,
+                first,
                 penalty=Penalty(l2=self.l2, l1=self.l1),
                 checkpoint=checkpoint,
                 validation=validation,
@@ -175,19 +189,65 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         self.weights_ = fit.weights
         self.n_iter_ = fit.n_iter
         self.converged_ = fit.converged
-        self.status_ = fit.status
+        self.status_ = _with_clauses(fit.status, self._clauses(problem, learner, start))
         self.trace_ = fit.trace
         unconverged = fit.trace[-1]["unconverged"] if fit.trace else 0.0
         # a search for the best labelling that proves nothing is common, and no failure
         if not fit.converged or (problem.is_smooth and unconverged > 0.0):
-            warnings.warn(f"{type(self).__name__}: {fit.status}", ConvergenceWarning, stacklevel=3)
+            warnings.warn(
+                f"{type(self).__name__}: {self.status_}", ConvergenceWarning, stacklevel=3
+            )
+
+    def _clauses(self, problem: Problem, learner: Learner, start: Any) -> list[str]:
+        """What the status adds: where a general method took the place of a special one."""
+        clauses = list(problem.notes)
+        if self.learner is None:
+            clauses.append(learner_for(problem)[1])
+        if start is not None and not learner.uses_start:
+            clauses.append(f"start was not used, because {type(learner).__name__} needs none")
+        return [clause for clause in clauses if clause]
+
+    def _validation(self, objective: Objective, given: Any) -> Validation | None:
+        """The score of held-out data as a function of the weights; ``None`` without such data."""
+        if given is None:
+            return None
+        try:
+            return self._held_out(objective, given)
+        except InvalidInputError as error:
+            prefix = "" if str(error).startswith("validation") else "validation: "
+            raise InvalidInputError(f"{prefix}{error}") from None
+
+    def _held_out(self, objective: Objective, given: Any) -> Validation:
+        """What subclasses whose ``fit`` takes ``validation`` make of it."""
+        raise NotImplementedError
+
+    def _warn(self, n_unconverged: int, count: int) -> None:
+        """Warn of examples without converged beliefs; for public methods to call."""
+        if n_unconverged:
+            warnings.warn(
+                f"{type(self).__name__}: the inference of {n_unconverged} of {count} examples did "
+                "not converge; their beliefs are the last ones reached",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):
             raise NotFittedError(f"this {type(self).__name__} must be fitted first; call fit")
 
 
+def _with_clauses(status: str, clauses: list[str]) -> str:
+    return "; ".join([status.removesuffix("."), *clauses]) + "."
+
+
 # -- Checks of what users hand to the estimators: one sentence that names the example ------
+
+
+def held_out_pair(given: Any) -> tuple[Any, Any]:
+    """``validation`` of a conditional model."""
+    if not (isinstance(given, (tuple, list)) and len(given) == 2):
+        raise InvalidInputError("validation must be a pair (X, Y) of held-out examples")
+    return given[0], given[1]
 
 
 def require_list(name: str, given: Any) -> None:
@@ -262,8 +322,7 @@ def checked_labels(
 def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
     """How many labels there are: as many as is said, or one more than the largest seen."""
     if n_labels is not None:
-        if not (isinstance(n_labels, (int, np.integer)) and n_labels >= 2):
-            raise InvalidInputError(f"n_labels must be an integer of at least 2, got {n_labels!r}")
+        require_integer("n_labels", n_labels, at_least=2)
         for index, given in enumerate(labels):
             largest = int(given.max(initial=-1))
             if largest >= n_labels:
@@ -300,25 +359,13 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
     return weights
 
 
-def start_weights(given: ArrayLike | None, templates: Sequence[Template]) -> FloatArray:
-    """``start``: zeros, weights for all sets, or those for potentials.
-
-    The latter are repeated where every sweep has its own; other sets (of entropies) begin at 0.
-    """
-    counts = [template.n_weights for template in templates]
-    if given is None:
-        return np.zeros(sum(counts))
-    weights = as_numbers("start", given)
-    if weights.shape != (counts[0],):
-        return weights  # its length is checked by the learner
-    own = templates[0]
-    return np.concatenate([weights if one is own else np.zeros(one.n_weights) for one in templates])
-
-
 def accuracy(labels: Sequence[LabelArray], found: Sequence[LabelArray]) -> float:
-    """Share of the labels there are that were found."""
+    """Share of the labels that were found, of those that are not missing (-1).
+
+    A label below -1 is one that the model does not know: never predicted, so always an error.
+    """
     truth, guess = np.concatenate(labels), np.concatenate(found)
-    known = truth >= 0
+    known = truth != -1
     if not known.any():
         raise InvalidInputError("Y must hold at least one label to score against, got none")
     return float(np.mean(truth[known] == guess[known]))

@@ -1,27 +1,30 @@
-"""Conditional fields over lists of examples: what grids and graphs have in common.
+"""Conditional random fields over lists of examples: fit, predict, score and sample.
 
-Every example becomes a factor graph with features on its variables and factors.  Examples are
-gathered in parts of a few megabytes; each part is one batch with one template, so that a training
-pass is a handful of kernel calls, and tables exist for one part at a time.
+`ConditionalEstimator` is the part that all of them share.  `FactorGraphCRF` is for models whose
+every example becomes a factor graph with features on its variables and factors (grids, graphs):
+
+    p(y | x) ∝ exp(<Phi(x) w, y>)
+
+Examples are gathered in parts of a few megabytes; each part is one batch with one template ``Phi``,
+so that a training pass is a handful of kernel calls, and tables exist for one part at a time.
 """
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit._validation import require_integer, require_one_of
+from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block
-from fieldfit.learners.base import Validation
-from fieldfit.learners.problem import Part, TemplateProblem
-from fieldfit.learners.stochastic import SGD, Adam
+from fieldfit.learners.base import Learner, Validation
+from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import (
     FieldEstimator,
     Path,
@@ -29,13 +32,15 @@ from fieldfit.models.base import (
     checked_labels,
     count_labels,
     example_weights,
+    held_out_pair,
     require_features,
     require_list,
     require_pairs,
-    start_weights,
 )
+from fieldfit.models.dispatch import make_problem
 from fieldfit.models.parts import (
     Example,
+    GraphData,
     beliefs_of,
     best_labels,
     block_shapes,
@@ -46,31 +51,20 @@ from fieldfit.models.parts import (
     mini_batches,
 )
 from fieldfit.objectives.base import Objective
-from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["ConditionalEstimator", "example_weights"]
+__all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
 Examples = Sequence[Any]
 
-_example_weights = example_weights
-
 
 class ConditionalEstimator(FieldEstimator):
-    """Abstract base: subclasses measure and read one example, and name the blocks of its tables.
+    """Abstract base: subclasses read examples, make problems of them, and decode.
 
-    Options besides those of `FieldEstimator`: ``fit_intercept``, ``decode``, ``n_labels`` and
-    ``batch_size``.
+    Options besides those of `FieldEstimator`: ``decode`` and ``batch_size``.
     """
 
-    _takes_weight_sets = True
-
-    fit_intercept: bool
     decode: str | None
-    n_labels: int | None
     batch_size: int | None
-
-    n_labels_: int
-    n_features_in_: int
 
     # -- the public methods -------------------------------------------------------------------
 
@@ -89,7 +83,7 @@ class ConditionalEstimator(FieldEstimator):
         Parameters
         ----------
         X, Y
-            Examples and their labels; ``-1`` is a missing label.
+            Examples and their labels, as the class describes them; ``-1`` is a missing label.
         sample_weight
             One factor for each example's share of the objective.
         checkpoint
@@ -105,25 +99,13 @@ class ConditionalEstimator(FieldEstimator):
         self._check_options()
         objective = self._objective()
         self._decoding(objective)
-        require_pairs(X, Y)
+        self._require_examples(X, Y)
         weights = example_weights(sample_weight, len(X))
-        self._forget()
-        labels = self._labels(X, Y, None)
-        self.n_labels_ = count_labels(labels, self.n_labels)
-        if self._is_stochastic(objective):
-            groups = mini_batches(len(X), self.batch_size)
-        elif isinstance(objective, MLEStruct):
-            # an example is a block of the dual
-            groups = mini_batches(len(X), 1 if self.batch_size is None else self.batch_size)
-        else:
-            groups = self._groups(X)
-        parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
-        template = parts[0].template
-        self._block_shapes = block_shapes(objective.templates(template))
-        problem = TemplateProblem(objective, parts, self.n_jobs)
+        self._reset_fit()
+        problem = self._problem(objective, X, Y, weights)
         self._learn(
             problem,
-            start_weights(start, objective.templates(template)),
+            start,
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )
@@ -132,9 +114,9 @@ class ConditionalEstimator(FieldEstimator):
     def predict(self, X: Examples) -> list[NDArray[Any]]:
         """Labels of each example: of largest belief, or jointly best with ``decode="map"``."""
         self._require_fit()
-        found, n_failed = self._predict_parts(self._parts(X))
+        found, n_failed = self._best_labels(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
-        return [self._shown(x, labels) for x, labels in zip(X, found, strict=True)]
+        return [self._shown_labels(x, labels) for x, labels in zip(X, found, strict=True)]
 
     def predict_marginals(self, X: Examples) -> list[FloatArray]:
         """Beliefs of each example's variables, labels along the last axis.
@@ -142,19 +124,97 @@ class ConditionalEstimator(FieldEstimator):
         They come from the inference that the objective was trained with.
         """
         self._require_fit()
-        parts = self._parts(X)
-        found, n_failed = beliefs_of(self._objective(), parts, self.weights_, self.n_jobs)
+        found, n_failed = self._beliefs(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
         return [self._shown(x, beliefs) for x, beliefs in zip(X, found, strict=True)]
 
     def score(self, X: Examples, Y: Examples) -> float:
         """Share of labelled variables whose label `predict` finds."""
         self._require_fit()
-        require_pairs(X, Y)
-        labels = self._labels(X, Y, self.n_labels_)
-        found, n_failed = self._predict_parts(self._parts(X))
+        self._require_examples(X, Y)
+        labels = self._labels(X, Y)
+        found, n_failed = self._best_labels(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
         return accuracy(labels, found)
+
+    # -- what subclasses say ------------------------------------------------------------------
+
+    def _require_examples(self, X: Examples, Y: Examples) -> None:
+        """Refuse examples and labels that do not belong together."""
+        require_pairs(X, Y)
+
+    @abstractmethod
+    def _problem(
+        self, objective: Objective, X: Examples, Y: Examples, weights: FloatArray | None
+    ) -> Problem:
+        """What the learner minimises; sets all that is known of the model before its weights."""
+
+    @abstractmethod
+    def _labels(self, X: Examples, Y: Examples) -> list[LabelArray]:
+        """Labels of each example as numbers, in terms of the fitted model."""
+
+    @abstractmethod
+    def _encode(self, X: Examples, keep: bool = False) -> Any:
+        """Examples as prediction takes them; ``keep``: more than once."""
+
+    @abstractmethod
+    def _best_labels(
+        self, objective: Objective, encoded: Any, weights: FloatArray
+    ) -> tuple[list[LabelArray], int]:
+        """Labels of each example, and how many inferences did not converge."""
+
+    @abstractmethod
+    def _beliefs(
+        self, objective: Objective, encoded: Any, weights: FloatArray
+    ) -> tuple[list[FloatArray], int]:
+        """Beliefs of each example's variables, and how many inferences did not converge."""
+
+    def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of one example's variables (along the first axis) in the user's shape."""
+        return values
+
+    def _shown_labels(self, x: Any, labels: LabelArray) -> NDArray[Any]:
+        """The same for labels, as the user names them."""
+        return self._shown(x, labels)
+
+    # -- options and held-out data --------------------------------------------------------------
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        require_integer("batch_size", self.batch_size, at_least=1, or_none=True)
+
+    def _decoding(self, objective: Objective) -> str:
+        require_one_of("decode", self.decode, ("marginals", "map"), or_none=True)
+        decode = objective.decode if self.decode is None else self.decode
+        if decode == "map" and objective.n_weight_sets > 1:
+            raise InvalidInputError(
+                "decode must be 'marginals' with several sets of weights, got 'map'"
+            )
+        return decode
+
+    def _held_out(self, objective: Objective, given: Any) -> Validation:
+        X, Y = held_out_pair(given)
+        self._require_examples(X, Y)
+        labels = self._labels(X, Y)
+        encoded = self._encode(X, keep=True)
+        return lambda weights: accuracy(labels, self._best_labels(objective, encoded, weights)[0])
+
+
+class FactorGraphCRF(ConditionalEstimator):
+    """Abstract base: subclasses measure and read one example, and name the blocks of its tables.
+
+    Options besides those of `ConditionalEstimator`: ``fit_intercept`` and ``n_labels``.
+    """
+
+    _takes_weight_sets = True
+
+    fit_intercept: bool
+    n_labels: int | None
+
+    n_labels_: int
+    n_features_in_: int
+
+    # -- further public methods -----------------------------------------------------------------
 
     def log_likelihood_bounds(self, X: Examples, Y: Examples) -> tuple[FloatArray, FloatArray]:
         """Lower and upper bounds on ``log p(y | x)`` of each example's known labels.
@@ -165,7 +225,7 @@ class ConditionalEstimator(FieldEstimator):
         self._require_fit()
         self._require_potentials("log_likelihood_bounds")
         require_pairs(X, Y)
-        labels = self._labels(X, Y, self.n_labels_)
+        labels = self._labels(X, Y)
         return bounds_of(self._parts(X, labels), self.weights_, self.n_jobs)
 
     def sample(
@@ -184,8 +244,6 @@ class ConditionalEstimator(FieldEstimator):
         """
         self._require_fit()
         self._require_potentials("sample")
-        if n_samples < 0:
-            raise InvalidInputError(f"n_samples must be at least 0, got {n_samples}")
         generators = np.random.default_rng(random_state).spawn(len(X))
         drawn = []
         groups = [np.array([index]) for index in range(len(X))]
@@ -212,32 +270,36 @@ class ConditionalEstimator(FieldEstimator):
     def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
         """Blocks of the tables of a union graph."""
 
-    def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
-        """Values of one example's variables (along the first axis) in the user's shape."""
-        return values
-
     # -- from examples to parts ---------------------------------------------------------------
 
-    def _check_options(self) -> None:
-        super()._check_options()
-        size = self.batch_size
-        if size is not None and not (isinstance(size, (int, np.integer)) and size >= 1):
-            raise InvalidInputError(
-                f"batch_size must be an integer of at least 1 or None, got {size!r}"
-            )
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit has left, so that a fit that fails leaves no mixture."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+    def _problem(
+        self, objective: Objective, X: Examples, Y: Examples, weights: FloatArray | None
+    ) -> Problem:
+        labels = self._checked_labels(X, Y, None)
+        self.n_labels_ = count_labels(labels, self.n_labels)
+        if self._is_stochastic(objective):
+            groups = mini_batches(len(X), self.batch_size)
+        elif objective.problem_kind == "dual":
+            # an example is a block of the dual
+            groups = mini_batches(len(X), 1 if self.batch_size is None else self.batch_size)
+        else:
+            groups = self._groups(X)
+        parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
+        self._block_shapes = block_shapes(objective.templates(parts[0].template))
+        return make_problem("graphs", objective, GraphData(parts, self.n_jobs))
 
     def _is_stochastic(self, objective: Objective) -> bool:
         """Whether the learner takes its steps part by part."""
         if self.learner is None:
             return not objective.is_smooth
-        return isinstance(self.learner, (Adam, SGD)) or self.learner in ("adam", "sgd")
+        return self.learner in ("adam", "sgd") or (
+            isinstance(self.learner, Learner) and self.learner.is_stochastic
+        )
 
-    def _labels(self, X: Examples, Y: Examples, n_labels: int | None) -> list[LabelArray]:
+    def _labels(self, X: Examples, Y: Examples) -> list[LabelArray]:
+        return self._checked_labels(X, Y, self.n_labels_)
+
+    def _checked_labels(self, X: Examples, Y: Examples, n_labels: int | None) -> list[LabelArray]:
         return [
             checked_labels(f"Y[{index}]", y, self._measure(index, x)[0], n_labels)
             for index, (x, y) in enumerate(zip(X, Y, strict=True))
@@ -277,15 +339,18 @@ class ConditionalEstimator(FieldEstimator):
 
     # -- prediction ---------------------------------------------------------------------------
 
-    def _decoding(self, objective: Objective) -> str:
-        decode = objective.decode if self.decode is None else self.decode
-        if decode not in ("marginals", "map"):
-            raise InvalidInputError(f"decode must be 'marginals', 'map' or None, got {decode!r}")
-        if decode == "map" and objective.n_weight_sets > 1:
-            raise InvalidInputError(
-                "decode must be 'marginals' with several sets of weights, got 'map'"
-            )
-        return decode
+    def _encode(self, X: Examples, keep: bool = False) -> Iterable[Part]:
+        return list(self._parts(X)) if keep else self._parts(X)
+
+    def _best_labels(
+        self, objective: Objective, encoded: Iterable[Part], weights: FloatArray
+    ) -> tuple[list[LabelArray], int]:
+        return best_labels(objective, self._decoding(objective), encoded, weights, self.n_jobs)
+
+    def _beliefs(
+        self, objective: Objective, encoded: Iterable[Part], weights: FloatArray
+    ) -> tuple[list[FloatArray], int]:
+        return beliefs_of(objective, encoded, weights, self.n_jobs)
 
     def _require_potentials(self, method: str) -> None:
         """Refuse models that are a procedure for beliefs and nothing else."""
@@ -293,41 +358,6 @@ class ConditionalEstimator(FieldEstimator):
             raise InvalidInputError(
                 f"{method} needs one set of weights, got an objective with several"
             )
-
-    def _predict_parts(self, parts: Iterator[Part]) -> tuple[list[LabelArray], int]:
-        objective = self._objective()
-        return best_labels(objective, self._decoding(objective), parts, self.weights_, self.n_jobs)
-
-    def _warn(self, n_unconverged: int, count: int) -> None:
-        if n_unconverged:
-            warnings.warn(
-                f"{type(self).__name__}: the inference of {n_unconverged} of {count} examples did "
-                "not converge; their beliefs are the last ones reached",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _validation(
-        self, objective: Objective, given: tuple[Examples, Examples] | None
-    ) -> Validation | None:
-        if given is None:
-            return None
-        if not (isinstance(given, (tuple, list)) and len(given) == 2):
-            raise InvalidInputError("validation must be a pair (X, Y) of held-out examples")
-        X, Y = given
-        try:
-            require_pairs(X, Y)
-            labels = self._labels(X, Y, self.n_labels_)
-            parts = list(self._parts(X))
-        except InvalidInputError as error:
-            raise InvalidInputError(f"validation: {error}") from None
-        decoding = self._decoding(objective)
-
-        def held_out(weights: FloatArray) -> float:
-            found, _ = best_labels(objective, decoding, parts, weights, self.n_jobs)
-            return accuracy(labels, found)
-
-        return held_out
 
     # -- files --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How much a surrogate can cost: a computable bound on the increase of the mean squared error.
+"""Bound on the excess mean squared error of a surrogate model (Wainwright 2006), computable.
 
 For two components, predictions from exact marginals ``mu`` and from a surrogate's ``tau`` differ by
 

@@ -18,7 +18,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
 from fieldfit.models.base import as_numbers
-from fieldfit.models.conditional import ConditionalEstimator
+from fieldfit.models.conditional import FactorGraphCRF
 from fieldfit.models.grid_crf import edge_blocks
 from fieldfit.models.parts import Example
 from fieldfit.objectives.base import Objective
@@ -26,7 +26,7 @@ from fieldfit.objectives.base import Objective
 __all__ = ["GraphCRF"]
 
 
-class GraphCRF(ConditionalEstimator):
+class GraphCRF(FactorGraphCRF):
     """A conditional random field on graphs that differ from example to example.
 
     An example is ``(node_features (N, F), edges (E, 2))`` or
@@ -73,7 +73,7 @@ class GraphCRF(ConditionalEstimator):
         self,
         objective: str | Objective = "trw",
         *,
-        l2: float = 1e-3,
+        l2: float = 1e-3,  # as for grids
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,

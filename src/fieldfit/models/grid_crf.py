@@ -9,19 +9,19 @@ much the features of the two pixels differ.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_one_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
 from fieldfit.models.base import as_numbers
-from fieldfit.models.conditional import ConditionalEstimator
-from fieldfit.models.parts import Example
+from fieldfit.models.conditional import FactorGraphCRF
+from fieldfit.models.parts import Example, grid_graph
 from fieldfit.objectives.base import Objective
 
 __all__ = ["GridCRF"]
@@ -30,7 +30,7 @@ __all__ = ["GridCRF"]
 DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")
 
 
-class GridCRF(ConditionalEstimator):
+class GridCRF(FactorGraphCRF):
     """A conditional random field on a 4- or 8-connected grid.
 
     Parameters
@@ -83,7 +83,7 @@ class GridCRF(ConditionalEstimator):
         self,
         objective: str | Objective = "trw",
         *,
-        l2: float = 1e-3,
+        l2: float = 1e-3,  # many pixels for few weights: only to keep them finite
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
@@ -120,12 +120,8 @@ class GridCRF(ConditionalEstimator):
 
     def _check_options(self) -> None:
         super()._check_options()
-        if self.neighbors not in (4, 8):
-            raise InvalidInputError(f"neighbors must be 4 or 8, got {self.neighbors!r}")
-        if self.directions not in ("separate", "shared"):
-            raise InvalidInputError(
-                f"directions must be 'separate' or 'shared', got {self.directions!r}"
-            )
+        require_one_of("neighbors", self.neighbors, (4, 8))
+        require_one_of("directions", self.directions, ("separate", "shared"))
         chosen = self.edge_features
         if not (isinstance(chosen, bool) or np.asarray(chosen).dtype.kind in "iu"):
             raise InvalidInputError(
@@ -153,7 +149,7 @@ class GridCRF(ConditionalEstimator):
                 f"X[{index}]: features must be finite, got {features[pixel, feature]} at row "
                 f"{pixel // width}, column {pixel % width}"
             )
-        graph = _grid(height, width, self.n_labels_, self.neighbors)
+        graph = grid_graph(height, width, self.n_labels_, self.neighbors)
         return Example(graph, features, self._differences(index, graph, features))
 
     def _differences(self, index: int, graph: FactorGraph, features: FloatArray) -> Any:
@@ -217,12 +213,6 @@ def edge_blocks(
             )
         )
     return blocks
-
-
-@lru_cache(maxsize=64)
-def _grid(height: int, width: int, n_labels: int, neighbors: int) -> FactorGraph:
-    """Images of one size share their graph, and with it all plans made for it."""
-    return FactorGraph.grid(height, width, n_labels, neighbors=neighbors)
 
 
 def _shape(index: int, x: Any) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Reading fitted estimators back from their files."""
+"""Loading saved models: fitted estimators from their files, without executing anything in them."""
 
 from __future__ import annotations
 

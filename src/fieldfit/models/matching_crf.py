@@ -1,4 +1,4 @@
-"""Distributions over the matchings of a graph, with weights learned from features of edges.
+"""Conditional random fields over matchings (permutations, partners), with features of edges.
 
     p(Y | F) ~ exp(sum_ij W_ij Y_ij),    W = sum_k w_k F_k
 
@@ -9,7 +9,6 @@ by exact sums over small graphs, or by the margin.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -17,15 +16,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit.errors import InvalidInputError
 from fieldfit.inference.matching.matching_marginals import matching_marginals, matching_oracle
 from fieldfit.inference.matching.matching_partition import matching_partition
 from fieldfit.inference.matching.matching_polytope import Capacities, Kind, MatchingPolytope
 from fieldfit.learners.base import Validation
-from fieldfit.models.base import FieldEstimator, Path, example_weights, require_list, require_pairs
+from fieldfit.models.base import (
+    FieldEstimator,
+    Path,
+    example_weights,
+    held_out_pair,
+    require_list,
+    require_pairs,
+)
+from fieldfit.models.dispatch import make_problem
 from fieldfit.models.matching_problems import (
+    MatchingData,
     MatchingExample,
-    matching_problem,
     node_counting_number,
     require_capacity,
     require_kind,
@@ -35,8 +42,7 @@ from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = ["MatchingCRF", "agreement", "checked_capacities", "checked_features", "checked_matching"]
 
-# -- Matching examples ---------------------------------------------------------------------
-# Checks of examples: features of edges, numbers of partners, and that matchings are matchings.
+# -- Checks of examples --------------------------------------------------------------------
 
 
 def agreement(
@@ -167,7 +173,7 @@ def _edges_of_partners(name: str, y: Any, polytope: MatchingPolytope) -> FloatAr
     return edges
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The estimator -------------------------------------------------------------------------
 
 
 Examples = Sequence[Any]
@@ -229,11 +235,11 @@ class MatchingCRF(FieldEstimator):
         perfect: bool = True,
         rho: float | None = None,
         capacity: Capacity | None = None,
-        l2: float = 1.0,
+        l2: float = 1.0,  # the dual divides by it
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
-        tol: float = 1e-4,
+        tol: float = 1e-4,  # of a certified gap, not of a gradient
         random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -263,6 +269,7 @@ class MatchingCRF(FieldEstimator):
         checkpoint: Path | None = None,
         validation: tuple[Examples, Examples] | None = None,
         capacities: GivenCapacities | None = None,
+        start: ArrayLike | None = None,
     ) -> MatchingCRF:
         """Learn the weights of the features.
 
@@ -283,14 +290,15 @@ class MatchingCRF(FieldEstimator):
         capacities
             Where numbers of partners are known for each example: a pair of integer arrays (of rows,
             of columns) for each, in place of the option `capacity`.
+        start
+            Weights to begin with; zeros if ``None``.
         """
         self._check_options()
         objective = self._objective()
         rho = self._rho(capacities)
         require_pairs(X, Y)
         weights = example_weights(sample_weight, len(X))
-        if hasattr(self, "weights_"):  # of another fit, perhaps with other features
-            del self.weights_
+        self._reset_fit()
         examples = []
         for index, (x, y) in enumerate(zip(X, Y, strict=True)):
             polytope, features = self._read(index, x, capacities)
@@ -299,13 +307,14 @@ class MatchingCRF(FieldEstimator):
             matched = checked_matching(f"Y[{index}]", y, polytope)
             weight = 1.0 if weights is None else float(weights[index])
             examples.append(MatchingExample(polytope, features, matched, weight))
-        problem = matching_problem(objective, examples, rho, self.n_jobs)
+        data = MatchingData(examples, rho, self.n_jobs)
+        problem = make_problem("matchings", objective, data)
         self._block_shapes = {"edges": (self.n_features_in_,)}
         self._learn(
             problem,
-            np.zeros(self.n_features_in_),
+            start,
             checkpoint=checkpoint,
-            validation=self._validation(validation),
+            validation=self._validation(objective, validation),
         )
         return self
 
@@ -475,40 +484,24 @@ class MatchingCRF(FieldEstimator):
             found.append((polytope, matrix, float(edges @ polytope.values(matrix))))
         return found
 
-    def _validation(self, given: tuple[Examples, Examples] | None) -> Validation | None:
-        if given is None:
-            return None
-        if not (isinstance(given, (tuple, list)) and len(given) == 2):
-            raise InvalidInputError("validation must be a pair (X, Y) of held-out examples")
-        X, Y = given
-        try:
-            require_pairs(X, Y)
-            read = [self._read(index, x) for index, x in enumerate(X)]
-            for index, (polytope, features) in enumerate(read):
-                if features.shape[1] != self.n_features_in_:
-                    raise InvalidInputError(
-                        f"X[{index}] must have {self.n_features_in_} features as in training, got "
-                        f"{features.shape[1]}"
-                    )
-                checked_matching(f"Y[{index}]", Y[index], polytope)
-        except InvalidInputError as error:
-            raise InvalidInputError(f"validation: {error}") from None
+    def _held_out(self, objective: Objective, given: Any) -> Validation:
+        X, Y = held_out_pair(given)
+        require_pairs(X, Y)
+        read = [self._read(index, x) for index, x in enumerate(X)]
+        for index, (polytope, features) in enumerate(read):
+            if features.shape[1] != self.n_features_in_:
+                raise InvalidInputError(
+                    f"X[{index}] must have {self.n_features_in_} features as in training, got "
+                    f"{features.shape[1]}"
+                )
+            checked_matching(f"Y[{index}]", Y[index], polytope)
 
-        def held_out(weights: FloatArray) -> float:
+        def score(weights: FloatArray) -> float:
             matrices = [(one, one.matrix(features @ weights, -np.inf)) for one, features in read]
             found = [_best(one, matrix) for one, matrix in matrices]
             return agreement(found, Y, self.capacity is not None)
 
-        return held_out
-
-    def _warn(self, n_open: int, count: int) -> None:
-        if n_open:
-            warnings.warn(
-                f"MatchingCRF: the marginals of {n_open} of {count} examples did not converge; "
-                "they are the last ones reached",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        return score
 
     # -- files ----------------------------------------------------------------------------
 

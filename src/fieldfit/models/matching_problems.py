@@ -1,4 +1,4 @@
-"""What `MatchingCRF` minimises: sums over examples, each a graph with features on its edges.
+"""Learning problems of matching models: dual blocks, exact sums over matchings, hinge losses.
 
 Weights of edges are ``W = F w``; the statistics of a matching are the sum of its edges' features.
 Matchings are found one example at a time, so here, unlike elsewhere, examples are a Python loop; a
@@ -7,13 +7,16 @@ search costs more than the loop around it.
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_one_of
 from fieldfit.entropy.counting_numbers import Bethe, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import add_slopes, entropy
@@ -25,7 +28,8 @@ from fieldfit.inference.matching.matching_newton import statistics_curvature
 from fieldfit.inference.matching.matching_partition import matching_partition
 from fieldfit.inference.matching.matching_polytope import Kind, MatchingPolytope, require_rho
 from fieldfit.learners.dual_blocks import DualModel
-from fieldfit.learners.problem import Assessment, Problem, n_threads, over_parts, total
+from fieldfit.learners.problem import Problem, ProblemValue, total
+from fieldfit.models.dispatch import NotApplicable
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.max_margin import MaxMargin, Perceptron
@@ -34,10 +38,13 @@ from fieldfit.objectives.mle_struct import MLEStruct
 __all__ = [
     "ExactMatchings",
     "MatchingBlock",
+    "MatchingData",
     "MatchingExample",
     "MatchingHinge",
     "MatchingProblem",
-    "matching_problem",
+    "dual_matching_problem",
+    "exact_matching_problem",
+    "matching_hinge_problem",
     "node_counting_number",
     "require_capacity",
     "require_kind",
@@ -82,12 +89,12 @@ class MatchingBlock:
         return self._example.polytope.point(self._example.matched)
 
     def largest_entropy(self) -> float:
-        # it is concave: no more than slopes promise from a point inside
+        # it is concave: no more than its tangent at a point inside
         inside = self.start()
         slopes = np.zeros_like(inside)
         add_slopes(self.coefficients, inside, slopes)
-        promised = self.find(slopes).upper_bound - float(slopes @ inside)
-        return float(entropy(self.coefficients, inside)) + max(promised, 0.0)
+        gap = self.find(slopes).upper_bound - float(slopes @ inside)
+        return float(entropy(self.coefficients, inside)) + max(gap, 0.0)
 
     def potentials(self, weights: FloatArray) -> FloatArray:
         given = self._example
@@ -112,7 +119,7 @@ class MatchingBlock:
         found = statistics_curvature(given.polytope, given.features, self._rho, x)
         return given.weight * found
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         self._last = None
 
 
@@ -134,19 +141,21 @@ class MatchingProblem(Problem):
     def dual_model(self, objective: MLEStruct) -> DualModel:
         """One block for each example."""
         tol = MESSAGE_SHARE * min(objective.tol, LOOSEST)
-        # an example without weight has no say, and its edges would have no weights
-        heavy = [example for example in self.examples if example.weight > 0.0]
-        blocks = [MatchingBlock(example, self.rho, tol) for example in heavy]
+        # examples of weight zero contribute nothing, and would divide by it
+        used = [example for example in self.examples if example.weight > 0.0]
+        blocks = [MatchingBlock(example, self.rho, tol) for example in used]
         statistics = np.sum([example.statistics for example in self.examples], axis=0)
-        curved = blocks if all(has_newton(example.polytope) for example in heavy) else []
-        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, curved)
+        with_curvature = blocks if all(has_newton(example.polytope) for example in used) else []
+        return DualModel(blocks, statistics, len(self.examples), self.n_jobs, with_curvature)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         return total(
-            over_parts(lambda part: self.assess_part(weights, part), self.n_parts, self.n_jobs)
+            ordered_map(
+                lambda part: self.evaluate_part(weights, part), range(self.n_parts), self.n_jobs
+            )
         )
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         raise InvalidInputError(
             "learner must be None for mle-struct on matchings, which has steps of its own"
         )
@@ -168,13 +177,13 @@ class MatchingProblem(Problem):
 class ExactMatchings(MatchingProblem):
     """``log Z(W) - <W, Y>`` with the exact sum over all matchings (small graphs)."""
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         given = self.examples[part]
         polytope = given.polytope
         found = matching_partition(given.weight_matrix(weights), polytope.kind, polytope.perfect)
         change = polytope.values(found.marginals) - given.matched
         score = float(given.matched @ (given.features @ weights))
-        return Assessment(
+        return ProblemValue(
             value=given.weight * (found.log_partition - score),
             gradient=given.weight * (change @ given.features),
             n_unconverged=0,
@@ -202,7 +211,7 @@ class MatchingHinge(MatchingProblem):
         self.margin = margin
         self.is_homogeneous = margin == 0.0
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         given = self.examples[part]
         polytope = given.polytope
         scores = given.features @ weights
@@ -212,7 +221,7 @@ class MatchingHinge(MatchingProblem):
         rival = best_edges(polytope, slopes)
         edges = rival.values[: polytope.n_edges]
         value = rival.upper_bound + self.margin * given.matched.sum() - given.matched @ scores
-        return Assessment(
+        return ProblemValue(
             value=given.weight * max(float(value), 0.0),
             gradient=given.weight * ((edges - given.matched) @ given.features),
             n_unconverged=0,
@@ -220,13 +229,12 @@ class MatchingHinge(MatchingProblem):
         )
 
 
-# -- Options of models of matchings: the entropy, numbers of partners, and what they ask for ---
+# -- Options of matching models ------------------------------------------------------------
 
 
 def require_kind(kind: Any) -> None:
     """Refuse what is no kind of graph."""
-    if kind not in ("bipartite", "general"):
-        raise InvalidInputError(f"kind must be 'bipartite' or 'general', got {kind!r}")
+    require_one_of("kind", kind, ("bipartite", "general"))
 
 
 def require_capacity(capacity: Any, kind: Kind) -> None:
@@ -253,36 +261,51 @@ def node_counting_number(rho: Any, objective: str | Objective, has_capacities: b
         return 0.0
     if rho is not None:
         return require_rho(rho)
-    if not isinstance(objective, MLEStruct) or isinstance(objective.entropy, Bethe):
+    entropy = getattr(objective, "entropy", Bethe())  # of an objective that has none
+    if isinstance(entropy, Bethe):
         return 1.0
-    if isinstance(objective.entropy, TreeReweighted):
-        given = objective.entropy.rho
-        if given is None:
+    if isinstance(entropy, TreeReweighted):
+        if entropy.rho is None:
             return 0.5
-        if np.isscalar(given) and not isinstance(given, str):
-            return require_rho(float(given))  # type: ignore[arg-type]
+        if isinstance(entropy.rho, numbers.Real):
+            return require_rho(float(entropy.rho))
     raise InvalidInputError(
         "objective must have the entropy Bethe() or TreeReweighted(rho=NUMBER) for matchings, "
-        f"got {objective.entropy!r}"
+        f"got {entropy!r}"
     )
 
 
-def matching_problem(
-    objective: Objective, examples: list[MatchingExample], rho: float, n_jobs: int | None
-) -> MatchingProblem:
-    """What a learner makes small."""
-    if isinstance(objective, MLEStruct):
-        return MatchingProblem(objective, examples, rho, n_jobs)
-    if isinstance(objective, Likelihood) and isinstance(objective.inference, Exact):
-        if examples[0].polytope.capacities is not None:
-            raise InvalidInputError(
-                "objective must not be 'likelihood' with capacities, which has no exact sums"
-            )
-        return ExactMatchings(objective, examples, rho, n_jobs)
-    if isinstance(objective, (MaxMargin, Perceptron)):
-        margin = 1.0 if isinstance(objective, MaxMargin) else 0.0
-        return MatchingHinge(objective, examples, rho, n_jobs, margin)
-    raise InvalidInputError(
-        "objective must be 'mle-struct', 'likelihood', 'max-margin' or 'perceptron' for "
-        f"matchings, got {objective!r}"
-    )
+# -- The builders that `fieldfit.models.dispatch` names ------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class MatchingData:
+    """Examples, and the counting number of nodes in their entropy."""
+
+    examples: list[MatchingExample]
+    rho: float
+    n_jobs: int | None = None
+
+
+def dual_matching_problem(objective: MLEStruct, data: MatchingData) -> MatchingProblem:
+    """Blocks of the dual, one for each example; it has no value of its own."""
+    return MatchingProblem(objective, data.examples, data.rho, data.n_jobs)
+
+
+def exact_matching_problem(
+    objective: Likelihood, data: MatchingData
+) -> ExactMatchings | NotApplicable:
+    """Sums over all matchings of small graphs."""
+    if not isinstance(objective.inference, Exact):
+        return NotApplicable("a likelihood of matchings is exact: no surrogate is known for it")
+    if data.examples[0].polytope.capacities is not None:
+        raise InvalidInputError(
+            "objective must not be 'likelihood' with capacities, which has no exact sums"
+        )
+    return ExactMatchings(objective, data.examples, data.rho, data.n_jobs)
+
+
+def matching_hinge_problem(objective: MaxMargin | Perceptron, data: MatchingData) -> MatchingHinge:
+    """The hinge loss; without a margin, for a perceptron, it is homogeneous."""
+    margin = 0.0 if objective.is_homogeneous else 1.0
+    return MatchingHinge(objective, data.examples, data.rho, data.n_jobs, margin)

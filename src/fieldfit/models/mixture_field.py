@@ -20,8 +20,6 @@ setting", J. Machine Learning Research 7 (2006).
 
 from __future__ import annotations
 
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,28 +27,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit._validation import require_number
+from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
 from fieldfit.inference.messages.sum_product import SumProduct
-from fieldfit.learners.problem import n_threads
 from fieldfit.models.base import FieldEstimator, Path
-from fieldfit.models.mixture_problem import (
-    Components,
-    MixtureSample,
-    as_field,
-    draw_field,
-    field_graph,
-    sample_problem,
-)
+from fieldfit.models.dispatch import make_problem
+from fieldfit.models.mixture_problem import Components, MixtureSample, as_field, field_graph
+from fieldfit.models.pairwise.pairwise_parameters import PottsParameters
+from fieldfit.models.pairwise.pairwise_problems import SampleData
+from fieldfit.models.pairwise.sample_data import Samples
+from fieldfit.models.parts import draw_labels
 from fieldfit.objectives.base import Inference, Objective
-from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.moment_matching import MomentMatching
 
 __all__ = ["MixtureField", "MixturePosterior"]
 
+#: Gibbs sweeps before the first sample of a chain and between two of them, where samples of a field
+#: cannot be exact.
+BURN_IN, SWEEPS_BETWEEN = 1000, 20
 #: Observations that are predicted together: as many as have about this many table entries.
 ENTRIES_PER_PART = 2**20
 
@@ -122,7 +121,7 @@ class MixtureField(FieldEstimator):
         means: ArrayLike = (-1.0, 1.0),
         variances: ArrayLike = (1.0, 1.0),
         smoothing: float = 1.0,
-        l2: float = 0.0,
+        l2: float = 0.0,  # without a penalty surrogates have a closed form
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
@@ -153,6 +152,7 @@ class MixtureField(FieldEstimator):
         shape: tuple[int, int] | None = None,
         *,
         checkpoint: Path | None = None,
+        start: ArrayLike | None = None,
     ) -> MixtureField:
         """Learn the field of the labels.
 
@@ -167,21 +167,20 @@ class MixtureField(FieldEstimator):
             ``(height, width)`` of the grid, if ``labels`` has shape ``(M, N)``.
         checkpoint
             File to resume an iterative fit from if it exists, and to write progress to.
+        start
+            Weights (potentials) that an iterative fit begins with; zeros if ``None``.
         """
         self._check_options()
         components = self._components()
-        samples, graph, self.shape_ = field_graph(labels, edges, shape, components.n_components)
-        objective = self._objective()
-        matching = self._closed_form(objective, is_complete=bool((samples >= 0).all()))
+        samples, graph, field_shape = field_graph(labels, edges, shape, components.n_components)
+        self._reset_fit()
+        self.shape_ = field_shape
         self._block_shapes = _block_shapes(graph)
-        if matching is None:
-            problem = sample_problem(objective, graph, samples, self.n_jobs)
-            self._learn(problem, np.zeros(problem.n_weights), checkpoint=checkpoint)
-        else:
-            self._set_weights(
-                matching.potentials(graph, matching.moments(graph, samples)),
-                f"closed form: moments of {len(samples)} samples, smoothing {matching.smoothing:g}",
-            )
+        rows = Samples.of(samples.astype(np.int16), np.ones(len(samples)))
+        objective = self._solved(self._objective(), is_complete=rows.n_complete == rows.n_rows)
+        data = SampleData(PottsParameters.on(graph), rows, self.n_jobs)
+        problem = make_problem("samples", objective, data)
+        self._learn(problem, start, checkpoint=checkpoint)
         self._set_graph(graph)
         return self
 
@@ -217,34 +216,45 @@ class MixtureField(FieldEstimator):
         split = int(graph.unary_offsets[-1])
         self.potentials_ = Potentials.from_flat(graph, self.weights_[:split], self.weights_[split:])
 
-    def _closed_form(self, objective: Objective, *, is_complete: bool) -> MomentMatching | None:
-        """The moment matching that solves the problem at once, or ``None`` if none does."""
-        is_plain = is_complete and self.l2 == 0.0 and self.l1 == 0.0
-        if isinstance(objective, MomentMatching):
+    def _solved(self, objective: Objective, *, is_complete: bool) -> Objective:
+        """The objective, or the moment matching that solves it at once.
+
+        Surrogate likelihoods of message passing are solved by the moments of complete samples, if
+        there is no penalty and no learner was asked for.
+        """
+        is_plain = self.l2 == 0.0 and self.l1 == 0.0
+        if objective.problem_kind == "moments":
             if not is_plain:
                 raise InvalidInputError(
-                    "objective 'moment-matching' needs complete labels and no penalty, got "
-                    + (f"l2={self.l2}, l1={self.l1}" if is_complete else "missing labels")
+                    "l2 and l1 must be 0 for objective 'moment-matching', whose closed form has no "
+                    f"penalty, got l2={self.l2}, l1={self.l1}"
                 )
-            if not isinstance(self.objective, str):
-                return objective  # with a smoothing of its own
-            return MomentMatching(objective.entropy, self.smoothing)
-        if not (isinstance(objective, Likelihood) and isinstance(objective.inference, SumProduct)):
-            return None
-        entropy = objective.inference.entropy
-        if not is_plain or entropy.is_optimized:
-            return None
-        return MomentMatching(entropy, self.smoothing)
+            if self.objective != "moment-matching":
+                return objective  # an object, with a smoothing of its own
+            return MomentMatching(smoothing=self.smoothing)
+        inference = getattr(objective, "inference", None)
+        if (
+            objective.problem_kind != "likelihood"
+            or not (is_plain and is_complete and self.learner is None)
+            or not isinstance(inference, SumProduct)
+            or inference.entropy.is_optimized
+        ):
+            return objective
+        return MomentMatching(inference.entropy, self.smoothing)
 
     # -- prediction ---------------------------------------------------------------------------
 
     def predict(self, Y: ArrayLike, alpha: ArrayLike) -> FloatArray:
         """Predicted signal, in the shape of ``Y``; see `infer`."""
-        return self._warned(self.infer(Y, alpha)).signal
+        found = self.infer(Y, alpha)
+        self._warn(int((~found.converged).sum()), found.converged.size)
+        return found.signal
 
     def predict_marginals(self, Y: ArrayLike, alpha: ArrayLike) -> FloatArray:
         """Beliefs about the labels, in the shape of ``Y`` with the components behind it."""
-        return self._warned(self.infer(Y, alpha)).marginals
+        found = self.infer(Y, alpha)
+        self._warn(int((~found.converged).sum()), found.converged.size)
+        return found.marginals
 
     def score(self, Z: ArrayLike, Y: ArrayLike, alpha: ArrayLike) -> float:
         """Minus the mean squared error of the predicted signal, so that larger is better."""
@@ -284,28 +294,14 @@ class MixtureField(FieldEstimator):
         entries = int(graph.unary_offsets[-1]) + int(graph.table_offsets[-1])
         size = max(1, ENTRIES_PER_PART // max(entries, 1))
         parts = [likelihood[begin : begin + size] for begin in range(0, count, size)]
-        threads = min(n_threads(self.n_jobs), len(parts))
-        if threads <= 1:
-            found = [run_copies(inference, self.potentials_, part) for part in parts]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                found = list(
-                    pool.map(lambda part: run_copies(inference, self.potentials_, part), parts)
-                )
+        found = ordered_map(
+            lambda part: run_copies(inference, self.potentials_, part),
+            parts,
+            n_threads(self.n_jobs),
+        )
         if not found:
             return np.zeros_like(likelihood), np.zeros(0, dtype=bool)
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
-
-    def _warned(self, posterior: MixturePosterior) -> MixturePosterior:
-        failed = int((~posterior.converged).sum())
-        if failed:
-            warnings.warn(
-                f"MixtureField: the inference of {failed} of {posterior.converged.size} observed "
-                "fields did not converge; their beliefs are the last ones reached",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return posterior
 
     # -- sampling -----------------------------------------------------------------------------
 
@@ -322,7 +318,9 @@ class MixtureField(FieldEstimator):
         generator = np.random.default_rng(
             self.random_state if random_state is None else random_state
         )
-        labels = draw_field(self.graph_, self.potentials_, n_samples, generator)
+        labels = draw_labels(
+            self.graph_, self.potentials_, n_samples, generator, BURN_IN, SWEEPS_BETWEEN
+        )
         _, shares = as_field("Y", np.zeros(labels.shape), alpha, self.shape_)
         return self._components().draw(labels, shares, generator).reshaped(self.shape_)
 
@@ -334,10 +332,7 @@ class MixtureField(FieldEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         self._components()
-        if not (np.isscalar(self.smoothing) and 0.0 <= self.smoothing < np.inf):  # type: ignore[operator]
-            raise InvalidInputError(
-                f"smoothing must be a finite number of at least 0, got {self.smoothing!r}"
-            )
+        require_number("smoothing", self.smoothing, at_least=0)
 
     def _model_metadata(self) -> dict[str, Any]:
         return {"shape": list(self.shape_), "n_variables": self.graph_.n_variables}

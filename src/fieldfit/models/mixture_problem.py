@@ -1,4 +1,7 @@
-"""The Gaussian part of a coupled mixture: what an observation says about label and signal."""
+"""Gaussian observation model of a coupled mixture: likelihood of labels, posterior of the signal.
+
+y = alpha z + sqrt(1 - alpha^2) w,   z | x = j ~ N(nu_j, sig_j^2),   w ~ N(0, 1)
+"""
 
 from __future__ import annotations
 
@@ -10,38 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray, IntArray
-from fieldfit.errors import InvalidInputError, TooLargeError
+from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Potentials
-from fieldfit.inference.gibbs.gibbs import Gibbs
-from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
-from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, checked_edges
-from fieldfit.models.pairwise.pairwise_problems import (
-    ConditionalsProblem,
-    CopiesProblem,
-    GenerativeProblem,
-    MomentProblem,
-)
-from fieldfit.models.pairwise.sample_data import Samples
-from fieldfit.objectives.base import Objective
-from fieldfit.objectives.likelihood import Likelihood
-from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
+from fieldfit.models.pairwise.pairwise_parameters import checked_edges
+from fieldfit.models.parts import grid_graph
 
-__all__ = [
-    "Components",
-    "MixtureSample",
-    "as_field",
-    "draw_field",
-    "field_graph",
-    "grid_graph",
-    "sample_problem",
-]
-
-#: Exact sampling up to a few seconds; beyond that Gibbs sampling with this many sweeps before the
-#: first sample of a chain and between two of them.
-EXACT_LIMITS = Exact(max_memory=1e9, max_operations=1e8)
-GIBBS_BURN_IN = 1000
-GIBBS_SWEEPS_BETWEEN = 20
+__all__ = ["Components", "MixtureSample", "as_field", "field_graph"]
 
 
 class MixtureSample(NamedTuple):
@@ -131,20 +108,7 @@ class Components:
         return spread
 
 
-def draw_field(
-    graph: FactorGraph, potentials: Potentials, n_samples: int, generator: np.random.Generator
-) -> IntArray:
-    """Labels ``(n_samples, N)``: exact samples where that is quick, else a Gibbs sampler's."""
-    try:
-        return sample_exactly(
-            graph, potentials, n_samples, random_state=generator, limits=EXACT_LIMITS
-        )
-    except TooLargeError:
-        sampler = Gibbs(burn_in=GIBBS_BURN_IN, random_state=generator)
-        return sampler.sample(graph, potentials, n_samples, n_sweeps_between=GIBBS_SWEEPS_BETWEEN)
-
-
-# -- Samples of labels on one graph: checks, and the problem that a learner minimises ------
+# -- Checks of samples and observations ----------------------------------------------------
 
 
 def field_graph(
@@ -212,26 +176,6 @@ def as_field(
             f"{name}, got shape {share.shape}"
         ) from None
     return array.reshape(-1, n_variables), share.reshape(-1, n_variables)
-
-
-def sample_problem(
-    objective: Objective, graph: FactorGraph, samples: IntArray, n_jobs: int | None
-) -> GenerativeProblem:
-    """The objective summed over samples; the weights are the unary potentials and the tables."""
-    edges = graph.slot_variables.reshape(-1, 2).astype(np.int64)
-    parameters = PottsParameters(graph.n_variables, edges, graph.uniform_cardinality or 0)
-    rows = Samples.of(samples.astype(np.int16), np.ones(len(samples)))
-    if isinstance(objective, Likelihood):
-        return MomentProblem(parameters, rows, objective.inference)
-    if isinstance(objective, PseudoLikelihood) and objective.blocks is None:
-        return ConditionalsProblem(parameters, rows, n_jobs)
-    return CopiesProblem(parameters, rows, objective)
-
-
-@lru_cache(maxsize=16)
-def grid_graph(height: int, width: int, n_labels: int) -> FactorGraph:
-    """Fields of one size share their graph, and with it all plans made for it."""
-    return FactorGraph.grid(height, width, n_labels)
 
 
 @lru_cache(maxsize=16)

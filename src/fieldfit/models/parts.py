@@ -1,4 +1,6 @@
-"""From examples to parts: which examples are evaluated together, and their union with its template.
+"""Batching of examples for learning and prediction: parts, their union graphs and templates.
+
+A *part* is the group of examples that are evaluated together: one batch, one template.
 
 How examples are grouped depends on the data alone, never on the number of threads, so that sums
 over parts are the same to the last bit whoever computes them.
@@ -7,15 +9,17 @@ over parts are the same to the last bit whoever computes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
@@ -24,18 +28,21 @@ from fieldfit.graph.template import Block, Template
 from fieldfit.inference.gibbs.gibbs import Gibbs
 from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
 from fieldfit.inference.likelihood_bounds import log_likelihood_bounds
-from fieldfit.learners.problem import Part, n_threads, one_blas_thread, potentials_of
+from fieldfit.learners.problem import Part, TemplateProblem, potentials_of
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.max_margin import default_oracle
 
 __all__ = [
     "Example",
+    "GraphData",
     "beliefs_of",
     "best_labels",
     "block_shapes",
     "bounds_of",
     "draw_labels",
     "even_groups",
+    "graph_problem",
+    "grid_graph",
     "make_parts",
     "mapped",
     "mini_batches",
@@ -122,6 +129,25 @@ def make_parts(
         )
 
 
+@dataclass(frozen=True, eq=False)
+class GraphData:
+    """Parts to learn from: what the family "graphs" of `fieldfit.models.dispatch` takes."""
+
+    parts: Sequence[Part]
+    n_jobs: int | None = None
+
+
+def graph_problem(objective: Objective, data: GraphData) -> TemplateProblem:
+    """Any objective on factor graphs with a template."""
+    return TemplateProblem(objective, data.parts, data.n_jobs)
+
+
+@lru_cache(maxsize=64)
+def grid_graph(height: int, width: int, n_labels: int, neighbors: int = 4) -> FactorGraph:
+    """Grids of one size share their graph, and with it all plans made for it."""
+    return FactorGraph.grid(height, width, n_labels, neighbors=neighbors)
+
+
 def block_shapes(templates: Sequence[Template]) -> dict[str, tuple[int, ...]]:
     """Shapes of the weights by the name of their block, in order.
 
@@ -159,31 +185,22 @@ def _stacked(features: list[Any]) -> Any:
     return np.concatenate(features)
 
 
-# -- From fitted weights and parts to beliefs, labels, bounds and samples ------------------
+# -- Prediction: beliefs, labels and bounds of fitted weights on parts ----------------------
 
 
 Answer = TypeVar("Answer")
-
-#: Beyond these, which one example takes about a second to reach, Gibbs sampling takes over.
-EXACT_SAMPLING = Exact(max_memory=2e8, max_operations=2e8)
-#: Gibbs chains that run side by side; more samples are taken from the same chains later on.
-MAX_CHAINS = 64
 
 
 def mapped(
     function: Callable[[Part], Answer], parts: Iterable[Part], n_jobs: int | None
 ) -> list[Answer]:
-    """Results in the order of the parts; a few parts at a time, because they take room."""
+    """Results in the order of the parts; a few parts exist at a time, because they take memory."""
     threads = n_threads(n_jobs)
-    with one_blas_thread():
-        if threads <= 1:
-            return [function(part) for part in parts]
-        found: list[Answer] = []
-        waiting = iter(parts)
-        with ThreadPoolExecutor(threads) as pool:
-            while chosen := list(islice(waiting, 2 * threads)):
-                found += pool.map(function, chosen)
-        return found
+    at_once = 1 if threads == 1 else 2 * threads
+    waiting, found = iter(parts), list[Answer]()
+    while chosen := list(islice(waiting, at_once)):
+        found += ordered_map(function, chosen, threads)
+    return found
 
 
 def beliefs_of(
@@ -239,6 +256,14 @@ def bounds_of(
     return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])
 
 
+# -- Samples from a model ------------------------------------------------------------------
+
+#: Up to these limits, a second or two, samples are exact; beyond them Gibbs sampling takes over.
+EXACT_SAMPLING = Exact(max_memory=1e9, max_operations=2e8)
+#: Gibbs chains that run side by side; more samples are taken from the same chains later on.
+MAX_CHAINS = 64
+
+
 def draw_labels(
     graph: FactorGraph,
     potentials: Potentials,
@@ -248,6 +273,7 @@ def draw_labels(
     n_sweeps_between: int,
 ) -> LabelArray:
     """Samples, one in each row: exact and independent where that is cheap, else by Gibbs chains."""
+    require_integer("n_samples", n_samples, at_least=0)
     try:
         return sample_exactly(
             graph, potentials, n_samples, random_state=generator, limits=EXACT_SAMPLING

@@ -97,6 +97,10 @@ class Objective(ABC):
     #: False where the gradient leaves out a part of the derivative of the values: they say whether
     #: a model is good, but not whether a step along the gradient was.
     is_conservative: ClassVar[bool] = True
+    #: What it is a sum of, for the table of `fieldfit.models.dispatch`.
+    problem_kind: ClassVar[str] = "sum"
+    #: The learner made for it, where labels are complete (`fieldfit.learners.registry`).
+    learner_name: ClassVar[str] = "lbfgs"
     #: How an estimator turns a fitted model into labels, unless it is told otherwise.
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 
@@ -107,6 +111,10 @@ class Objective(ABC):
         Above 1 if every sweep has its own, or if entropies are fitted beside potentials.
         """
         return 1
+
+    def learner_options(self) -> dict[str, float]:
+        """Options of `learner_name` that differ from its defaults."""
+        return {}
 
     def templates(self, template: Template) -> tuple[Template, ...]:
         """The map from weights to potentials of every set; the model's own for all by default."""

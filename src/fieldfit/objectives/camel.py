@@ -92,6 +92,8 @@ class Camel(Objective):
     """
 
     name: ClassVar[str] = "camel"
+    problem_kind: ClassVar[str] = "camel"
+    learner_name: ClassVar[str] = "camel-rounds"
     variant: Literal["camel0", "cccp", "cccp-empirical"] = "cccp"
     solver: Literal["joint", "double-loop"] = "double-loop"
     sides: Literal["both", "one"] = "both"

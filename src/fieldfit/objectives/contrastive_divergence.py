@@ -41,6 +41,11 @@ from fieldfit.objectives.base import (
 
 __all__ = ["ContrastiveDivergence", "Drawn"]
 
+#: First step of the learner with persistent chains, which must keep up with the weights.  With
+#: Adam's own, 0.1, a machine of 8 hidden units on digits was worse after 100 epochs than
+#: independent pixels; with this one it was as good as with chains that start at the data.
+PERSISTENT_STEP = 0.02
+
 
 class Drawn(NamedTuple):
     """Labels that the next evaluation goes on from: completed data, and persistent chains."""
@@ -77,6 +82,8 @@ class ContrastiveDivergence(Objective):
     """
 
     name: ClassVar[str] = "cd"
+    problem_kind: ClassVar[str] = "chains"
+    learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_conservative: ClassVar[bool] = False
     n_sweeps: int = 1
@@ -89,6 +96,10 @@ class ContrastiveDivergence(Objective):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
                 raise InvalidInputError(f"{name} must be an integer of at least 1, got {given!r}")
+
+    def learner_options(self) -> dict[str, float]:
+        """Short steps for persistent chains."""
+        return {"step": PERSISTENT_STEP} if self.persistent else {}
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

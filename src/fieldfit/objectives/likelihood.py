@@ -58,6 +58,7 @@ class Likelihood(Objective):
     """
 
     name: ClassVar[str] = "likelihood"
+    problem_kind: ClassVar[str] = "likelihood"
     inference: Inference = field(default_factory=Exact)
 
     def evaluate(

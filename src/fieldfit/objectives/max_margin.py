@@ -73,6 +73,8 @@ class MaxMargin(Objective):
     """
 
     name: ClassVar[str] = "max-margin"
+    problem_kind: ClassVar[str] = "margin"
+    learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     decode: ClassVar[Literal["marginals", "map"]] = "map"
     oracle: MapOracle | None = None
@@ -201,6 +203,8 @@ class Perceptron(Objective):
     """
 
     name: ClassVar[str] = "perceptron"
+    problem_kind: ClassVar[str] = "margin"
+    learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_homogeneous: ClassVar[bool] = True
     decode: ClassVar[Literal["marginals", "map"]] = "map"

@@ -89,6 +89,8 @@ class MLEStruct(Objective):
     """
 
     name: ClassVar[str] = "mle-struct"
+    problem_kind: ClassVar[str] = "dual"
+    learner_name: ClassVar[str] = "dual-frank-wolfe"
     entropy: Entropy = field(default_factory=TreeReweighted)
     oracle: MapOracle | None = None
     step: Literal["line-search", "fixed"] = "line-search"

@@ -101,6 +101,7 @@ class MomentMatching(Objective):
     """
 
     name: ClassVar[str] = "moment-matching"
+    problem_kind: ClassVar[str] = "moments"
     entropy: Entropy = field(default_factory=TreeReweighted)
     smoothing: float = 0.0
 

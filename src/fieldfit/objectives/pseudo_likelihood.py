@@ -229,6 +229,7 @@ class PseudoLikelihood(Objective):
     """
 
     name: ClassVar[str] = "pseudolikelihood"
+    problem_kind: ClassVar[str] = "pseudolikelihood"
     blocks: Literal["tree"] | Sequence[ArrayLike] | BlockRule | None = None
     max_missing: int = 8
 

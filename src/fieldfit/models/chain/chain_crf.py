@@ -3,26 +3,24 @@
     p(y | x) ∝ exp(sum_t sum_f x_t[f] w(f, y_t) + sum_t w(y_t, y_{t+1}))
 
 Inference on a chain is exact, so the likelihood is; it has a path of its own through fused kernels
-(`_chain_problem`).  Other objectives take the general path (`_chain_parts`).  Reference: Lafferty,
+(`chain_problem`).  Other objectives take the general path (`chain_parts`).  Reference: Lafferty,
 McCallum and Pereira, "Conditional random fields", ICML (2001).
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError
+from fieldfit._validation import require_number
+from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.learners.base import Validation
-from fieldfit.learners.problem import Part, Problem, TemplateProblem
-from fieldfit.models.base import FieldEstimator, Path
+from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.chain.chain_features import (
     TokenFeatures,
     Vocabulary,
@@ -32,11 +30,12 @@ from fieldfit.models.chain.chain_features import (
 )
 from fieldfit.models.chain.chain_layout import ChainLayout, build_layout
 from fieldfit.models.chain.chain_parts import chain_parts, is_exact_on_chains
-from fieldfit.models.chain.chain_problem import ChainProblem
+from fieldfit.models.chain.chain_problem import ChainData
 from fieldfit.models.chain.chain_tokens import EncodedTokens
-from fieldfit.models.conditional import _example_weights
+from fieldfit.models.conditional import ConditionalEstimator
+from fieldfit.models.dispatch import make_problem
+from fieldfit.models.parts import beliefs_of
 from fieldfit.objectives.base import Objective
-from fieldfit.objectives.likelihood import Likelihood
 
 __all__ = [
     "MISSING",
@@ -208,7 +207,7 @@ def unpack_names(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[str]:
     return [raw[first:last].decode("utf-8", "surrogatepass") for first, last in pairwise(bounds)]
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The estimator -------------------------------------------------------------------------
 
 
 Sequences = Sequence[Any]
@@ -218,8 +217,11 @@ INTERCEPT = "intercept"
 UNSEEN = -2
 
 
-class ChainCRF(FieldEstimator):
+class ChainCRF(ConditionalEstimator):
     """A linear-chain conditional random field, with sklearn-crfsuite's input.
+
+    `fit` takes, for each sequence, a list of feature dictionaries or a dense or CSR matrix ``(T,
+    F)``, and its labels, strings or integers; ``None`` or ``-1`` is a missing label.
 
     Parameters
     ----------
@@ -280,7 +282,7 @@ class ChainCRF(FieldEstimator):
         self,
         objective: str | Objective = "likelihood",
         *,
-        l2: float = 1.0,
+        l2: float = 1.0,  # rare attributes of text need a prior; CRFsuite's c2 is half of it
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
@@ -292,7 +294,7 @@ class ChainCRF(FieldEstimator):
         boundary_weights: bool = False,
         decode: str | None = None,
         batch_size: int | None = None,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -313,70 +315,7 @@ class ChainCRF(FieldEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    # -- the public methods ---------------------------------------------------------------
-
-    def fit(
-        self,
-        X: Sequences,
-        Y: Sequences,
-        *,
-        sample_weight: ArrayLike | None = None,
-        checkpoint: Path | None = None,
-        validation: tuple[Sequences, Sequences] | None = None,
-    ) -> ChainCRF:
-        """Learn the weights.
-
-        Parameters
-        ----------
-        X
-            For each sequence a list of feature dictionaries, or a dense or CSR matrix ``(T, F)``.
-        Y
-            For each sequence its labels, strings or integers; ``None`` or ``-1`` is missing.
-        sample_weight
-            One factor for each sequence's share of the objective.
-        checkpoint
-            File to resume from if it exists, and to write progress to.
-        validation
-            Held-out ``(X, Y)``: its accuracy is put in the trace, and the fit ends when it has
-            stopped rising.
-        """
-        self._check_options()
-        objective = self._objective()
-        self._decoding(objective)
-        require_lengths(self._sequences(X), Y)
-        self.classes_ = label_classes(Y)
-        labels = number_labels(Y, self.classes_, UNSEEN)
-        sequence_weights = _example_weights(sample_weight, len(X))
-        tokens = self._encode_training(X, labels)
-        problem = self._problem(objective, tokens, labels, sequence_weights)
-        self._learn(
-            problem,
-            np.zeros(problem.n_weights),
-            checkpoint=checkpoint,
-            validation=self._validation(objective, validation),
-        )
-        return self
-
-    def predict(self, X: Sequences) -> list[NDArray[Any]]:
-        """Labels of each sequence, as names."""
-        self._require_fit()
-        tokens = self._encode(X)
-        names = self.classes_[self._predict_flat(self._objective(), tokens, self.weights_)]
-        return _split(names, tokens)
-
-    def predict_marginals(self, X: Sequences) -> list[FloatArray]:
-        """``(T, K)`` for each sequence: the probability of each of `classes_` at each token."""
-        self._require_fit()
-        tokens = self._encode(X)
-        return _split(self._marginals_flat(self._objective(), tokens, self.weights_), tokens)
-
-    def score(self, X: Sequences, Y: Sequences) -> float:
-        """Share of labelled tokens whose label `predict` finds."""
-        self._require_fit()
-        require_lengths(self._sequences(X), Y)
-        tokens = self._encode(X)
-        labels = number_labels(Y, self.classes_, UNSEEN)
-        return _accuracy(labels, self._predict_flat(self._objective(), tokens, self.weights_))
+    # -- names of weights -------------------------------------------------------------------
 
     @property
     def attributes_(self) -> list[str]:
@@ -409,12 +348,7 @@ class ChainCRF(FieldEstimator):
 
     def _check_options(self) -> None:
         super()._check_options()
-        if not self.min_freq >= 0:
-            raise InvalidInputError(f"min_freq must be at least 0, got {self.min_freq!r}")
-        if self.batch_size is not None and not self.batch_size >= 1:
-            raise InvalidInputError(
-                f"batch_size must be at least 1 or None, got {self.batch_size!r}"
-            )
+        require_number("min_freq", self.min_freq, at_least=0)
 
     def _sequences(self, X: Sequences) -> Sequences:
         """The sequences of tokens in ``X``; subclasses may be given more than these."""
@@ -466,89 +400,72 @@ class ChainCRF(FieldEstimator):
         has_intercept = self._layout.n_attributes > self.n_features_in_
         return read_matrices(sequences, self.n_features_in_, has_intercept)[0]
 
-    def _encode(self, X: Sequences) -> EncodedTokens:
+    def _encode(self, X: Sequences, keep: bool = False) -> EncodedTokens:
         return EncodedTokens.of(self._layout, self._read(X))
 
+    def _require_examples(self, X: Sequences, Y: Sequences) -> None:
+        require_lengths(self._sequences(X), Y)
+
+    def _labels(self, X: Sequences, Y: Sequences) -> list[LabelArray]:
+        ends = np.cumsum([len(y) for y in Y])[:-1]
+        return np.split(number_labels(Y, self.classes_, UNSEEN), ends)
+
     def _problem(
+        self, objective: Objective, X: Sequences, Y: Sequences, weights: FloatArray | None
+    ) -> Problem:
+        self.classes_ = label_classes(Y)
+        labels = number_labels(Y, self.classes_, UNSEEN)
+        tokens = self._encode_training(X, labels)
+        return self._problem_of_tokens(objective, tokens, labels, weights)
+
+    def _problem_of_tokens(
         self,
         objective: Objective,
         tokens: EncodedTokens,
         labels: LabelArray,
-        sequence_weights: FloatArray | None,
+        weights: FloatArray | None,
     ) -> Problem:
-        if isinstance(objective, Likelihood) and is_exact_on_chains(objective.inference):
-            return ChainProblem(
-                tokens,
-                labels,
-                sequence_weights=sequence_weights,
-                n_jobs=self.n_jobs,
-                batch_size=self.batch_size,
-            )
-        parts = chain_parts(tokens, labels, sequence_weights, self.batch_size)
-        return TemplateProblem(objective, parts, self.n_jobs)
+        data = ChainData(tokens, labels, weights, self.batch_size, self.n_jobs)
+        return make_problem("chains", objective, data)
 
     # -- prediction -------------------------------------------------------------------------
 
-    def _decoding(self, objective: Objective) -> str:
-        decode = objective.decode if self.decode is None else self.decode
-        if decode not in ("marginals", "map"):
-            raise InvalidInputError(f"decode must be 'marginals', 'map' or None, got {decode!r}")
-        return decode
-
-    def _predict_flat(
-        self, objective: Objective, tokens: EncodedTokens, weights: FloatArray
-    ) -> LabelArray:
+    def _best_labels(
+        self, objective: Objective, encoded: EncodedTokens, weights: FloatArray
+    ) -> tuple[list[LabelArray], int]:
         if self._decoding(objective) == "map":
-            return tokens.best_labels(weights, self.n_jobs)[0]
-        best: LabelArray = self._marginals_flat(objective, tokens, weights).argmax(axis=1)
-        return best.astype(np.int32)
+            return _split(self._best_sequences(encoded, weights), encoded), 0
+        found, n_unconverged = self._flat_beliefs(objective, encoded, weights)
+        return _split(found.argmax(axis=1).astype(np.int32), encoded), n_unconverged
 
-    def _marginals_flat(
+    def _beliefs(
+        self, objective: Objective, encoded: EncodedTokens, weights: FloatArray
+    ) -> tuple[list[FloatArray], int]:
+        found, n_unconverged = self._flat_beliefs(objective, encoded, weights)
+        return _split(found, encoded), n_unconverged
+
+    def _best_sequences(self, tokens: EncodedTokens, weights: FloatArray) -> LabelArray:
+        """Jointly best labels of all tokens, by Viterbi's algorithm."""
+        return tokens.best_labels(weights, self.n_jobs)[0]
+
+    def _flat_beliefs(
         self, objective: Objective, tokens: EncodedTokens, weights: FloatArray
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, int]:
+        """Beliefs of all tokens, and how many sequences' inference did not converge."""
         if is_exact_on_chains(objective.prediction(FactorGraph.chain(2, self._layout.n_labels))):
-            return tokens.marginals(weights, self.n_jobs)
-        return self._marginals_of_parts(objective, chain_parts(tokens), weights)
+            return tokens.marginals(weights, self.n_jobs), 0
+        return self._beliefs_of_parts(objective, chain_parts(tokens), weights)
 
-    def _marginals_of_parts(
+    def _beliefs_of_parts(
         self, objective: Objective, parts: Sequence[Part], weights: FloatArray
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, int]:
         """Beliefs of the inference that the objective predicts with."""
-        found = [np.zeros((0, self._layout.n_labels))]
-        n_unconverged = n_sequences = 0
-        for part in parts:
-            inference = objective.prediction(part.batch.graph)
-            result = inference.run_batch(part.batch, part.template.potentials(weights))
-            found.append(result.beliefs.unary_values.reshape(-1, self._layout.n_labels))
-            n_sequences += part.batch.n_examples
-            if result.converged_examples is not None:
-                n_unconverged += int((~result.converged_examples).sum())
-        if n_unconverged:
-            warnings.warn(
-                f"{type(self).__name__}: the inference of {n_unconverged} of {n_sequences} "
-                "sequences did not converge; their beliefs are the last ones reached",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-        return np.concatenate(found)
+        found, n_unconverged = beliefs_of(objective, parts, weights, self.n_jobs)
+        return np.concatenate([np.zeros((0, self._layout.n_labels)), *found]), n_unconverged
 
-    def _validation(
-        self, objective: Objective, given: tuple[Sequences, Sequences] | None
-    ) -> Validation | None:
-        if given is None:
-            return None
-        if not (isinstance(given, tuple) and len(given) == 2):
-            raise InvalidInputError("validation must be a pair (X, Y) of held-out sequences")
-        require_lengths(self._sequences(given[0]), given[1])
-        tokens = self._encode(given[0])
-        labels = number_labels(given[1], self.classes_, UNSEEN)
-
-        def accuracy(weights: FloatArray) -> float:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                return _accuracy(labels, self._predict_flat(objective, tokens, weights))
-
-        return accuracy
+    def _shown_labels(self, x: Any, labels: LabelArray) -> NDArray[Any]:
+        """The names of labels."""
+        return self.classes_[labels]
 
     # -- files ------------------------------------------------------------------------------
 
@@ -597,10 +514,3 @@ def _holds_matrices(X: Sequences) -> bool:
 def _split(flat: NDArray[Any], tokens: EncodedTokens) -> list[NDArray[Any]]:
     """One array for each sequence."""
     return np.split(flat, tokens.sequence_offsets[1:-1]) if tokens.n_sequences else []
-
-
-def _accuracy(labels: LabelArray, found: LabelArray) -> float:
-    known = labels != MISSING
-    if not known.any():
-        raise InvalidInputError("Y must hold at least one label to score against, got none")
-    return float(np.mean(labels[known] == found[known]))

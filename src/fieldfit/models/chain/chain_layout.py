@@ -1,4 +1,4 @@
-"""Which weights a linear-chain model has.
+"""Weight layout of a linear-chain model: which (attribute, label) and (label, label) pairs it has.
 
 As in CRFsuite, a pair (attribute, label) or (label, next label) has a weight only if it occurs in
 the training data, unless all are asked for: most attributes of a text go with one or two labels,

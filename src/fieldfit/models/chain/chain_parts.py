@@ -1,4 +1,4 @@
-"""Chains on the general path: batches of factor graphs with a template, for any objective.
+"""Linear chains as factor graphs with templates: the general path, for any objective.
 
 The weights are those of `ChainLayout`, so a model can be learned on one path and used on the other,
 and both give the same value and gradient for the same objective.
@@ -33,7 +33,7 @@ from fieldfit.objectives.base import Inference
 
 __all__ = ["AttributeBlock", "chain_parts", "is_exact_on_chains"]
 
-# -- Attribute block -----------------------------------------------------------------------
+# -- Sparse features of tokens and edges as blocks of a template ---------------------------
 # Weights of (attribute, label) pairs on tokens, and of (attribute, pair of labels) on edges.
 #
 # A table with attributes ``x_r`` gets ``th_r(s) = sum_f x_r[f] w(f, g(s))``, as `Block` has it
@@ -124,7 +124,7 @@ class AttributeBlock(Block):
         return gradient
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Parts ---------------------------------------------------------------------------------
 
 
 #: Type of the factors between a token and the next.

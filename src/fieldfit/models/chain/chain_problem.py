@@ -1,4 +1,4 @@
-"""The exact likelihood of linear chains as a problem for a learner: the fast path of `ChainCRF`.
+"""Exact likelihood of linear chains by fused forward-backward kernels: the fast path of `ChainCRF`.
 
     minimise  sum over sequences of log Z(x; w) - log Z(x, given labels; w)
 
@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit.learners.problem import Assessment, Problem, n_threads
+from fieldfit.learners.problem import Problem, ProblemValue, TemplateProblem
+from fieldfit.models.chain.chain_parts import chain_parts, is_exact_on_chains
 from fieldfit.models.chain.chain_tokens import EncodedTokens
 from fieldfit.models.chain.forward_backward import (
     ChainModel,
@@ -33,8 +35,11 @@ from fieldfit.models.chain.forward_backward import (
     chain_group,
 )
 from fieldfit.models.chain.sparse_scores import collect_rows
+from fieldfit.models.dispatch import NotApplicable
+from fieldfit.objectives.base import Objective
+from fieldfit.objectives.likelihood import Likelihood
 
-__all__ = ["ChainProblem"]
+__all__ = ["ChainData", "ChainProblem", "chain_graph_problem", "exact_chain_problem"]
 
 #: Adding up a group's gradient may cost this share of computing it ...
 SHARE_OF_SUMMING = 0.1
@@ -65,11 +70,11 @@ class ChainProblem(Problem):
         self.n_parts = len(self.bounds) - 1
         self._scratch: list[ChainScratch] = []
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         """Value and gradient over all sequences."""
         return self._sum(weights, range(self.n_parts))
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """Value and gradient over one group."""
         return self._sum(weights, range(part, part + 1))
 
@@ -93,7 +98,7 @@ class ChainProblem(Problem):
         n_groups = int(np.clip(min(affordable, work / SMALLEST_GROUP), 1, MAX_GROUPS))
         return self.tokens.groups(n_groups)
 
-    def _sum(self, weights: FloatArray, groups: range) -> Assessment:
+    def _sum(self, weights: FloatArray, groups: range) -> ProblemValue:
         weights = np.ascontiguousarray(weights, dtype=np.float64)
         model = self.tokens.model(weights)
         n_workers = min(self.n_jobs, len(groups))
@@ -115,17 +120,13 @@ class ChainProblem(Problem):
                 self._scratch.clear()  # it may hold half a gradient
                 raise
 
-        if n_workers == 1:
-            work(self._scratch[0])
-        else:
-            with ThreadPoolExecutor(n_workers) as pool:
-                list(pool.map(work, self._scratch[:n_workers]))
+        ordered_map(work, self._scratch[:n_workers], n_workers)
         value = float(values.sum())
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             # weights beyond the range of scores: the worst of all points, from which to step back
             value, gradient = np.inf, np.zeros(self.n_weights)
         first, last = self.bounds[groups.start], self.bounds[groups.stop]
-        return Assessment(value, gradient, 0, int(last - first))
+        return ProblemValue(value, gradient, 0, int(last - first))
 
     def _group(self, model: ChainModel, group: int, scratch: ChainScratch) -> float:
         """Value of a group; its gradient is left in ``scratch.gradient``, all else is cleared."""
@@ -181,3 +182,39 @@ class _Turns:
         with self._changed:
             self._failed = True
             self._changed.notify_all()
+
+
+# -- The builders that `fieldfit.models.dispatch` names ------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ChainData:
+    """Encoded sequences with their labels and weights."""
+
+    tokens: EncodedTokens
+    labels: LabelArray
+    sequence_weights: FloatArray | None = None
+    batch_size: int | None = None
+    n_jobs: int | None = None
+
+
+def exact_chain_problem(objective: Likelihood, data: ChainData) -> ChainProblem | NotApplicable:
+    """Forward-backward, if the likelihood is exact on chains."""
+    if not is_exact_on_chains(objective.inference):
+        return NotApplicable(
+            "the forward-backward kernels are exact, so this surrogate likelihood was evaluated on "
+            "factor graphs"
+        )
+    return ChainProblem(
+        data.tokens,
+        data.labels,
+        sequence_weights=data.sequence_weights,
+        n_jobs=data.n_jobs,
+        batch_size=data.batch_size,
+    )
+
+
+def chain_graph_problem(objective: Objective, data: ChainData) -> TemplateProblem:
+    """Any objective, on factor graphs of the chains."""
+    parts = chain_parts(data.tokens, data.labels, data.sequence_weights, data.batch_size)
+    return TemplateProblem(objective, parts, data.n_jobs)

@@ -1,4 +1,4 @@
-"""Sums of table rows named by an index list, and their transpose, in explicit vectors.
+"""SIMD kernels on rows of K doubles: gather-sums, scatter-adds, vector-matrix and rank-n products.
 
 The inner loops of a linear-chain model with sparse features: the scores of a token are a sum of
 weight rows, one for each of its attributes, and the gradient adds one vector to the same rows.  A
@@ -35,6 +35,7 @@ from fieldfit.numeric.matrix_vector import (
 
 __all__ = [
     "MAX_TILE",
+    "RowShape",
     "add_to_rows",
     "rank_update",
     "row_shape",
@@ -43,11 +44,14 @@ __all__ = [
     "vector_times_table",
 ]
 
+#: The static width of a row: two tuples whose lengths are part of their type (see `row_shape`).
+RowShape = tuple[tuple[int, ...], tuple[int, ...]]
+
 #: Labels that are handled in one go; wider rows are a multiple of it.
 MAX_TILE = 64
 
 
-def row_shape(n_labels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def row_shape(n_labels: int) -> RowShape:
     """What kernels take to know the width of a row when they are compiled.
 
     Two tuples, whose lengths are part of their type: vectors of four in a tile, and tiles in a row.
@@ -60,7 +64,7 @@ def row_shape(n_labels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 @kernel(cache=False)
-def row_width(shape: Any) -> int:
+def row_width(shape: RowShape) -> int:
     """Doubles in a row."""
     return LANES * len(shape[0]) * len(shape[1])
 

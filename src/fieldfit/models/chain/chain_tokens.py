@@ -1,16 +1,19 @@
-"""Tokens in the form that the chain kernels read, and what a fitted model says about them."""
+"""Encoded sequences of a linear-chain model: marginals and Viterbi labels of fitted weights.
+
+Attributes of tokens are sorted by how the kernels of `sparse_scores` serve them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit.learners.problem import n_threads
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_layout import AttributeLayout, ChainLayout
 from fieldfit.models.chain.forward_backward import (
@@ -165,8 +168,7 @@ class EncodedTokens(EncodedRows):
     def _run_groups(self, run: Callable[[int, int], None], n_jobs: int | None) -> None:
         threads = n_threads(n_jobs)
         bounds = self.groups(4 * threads if threads > 1 else 1)
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(run, bounds[:-1], bounds[1:]))
+        ordered_map(lambda group: run(*group), pairwise(bounds.tolist()), threads)
 
 
 def encode(layout: AttributeLayout, features: TokenFeatures) -> tuple[StateIndex, TokenEntries]:

@@ -1,21 +1,26 @@
-"""Value and gradient of the exact likelihood of linear chains, one group of sequences at a time.
+"""Forward-backward and Viterbi algorithms of linear chains; value and gradient of the likelihood.
 
     value = sum over sequences of log Z - log Z(labels),    gradient = E[f] - E[f | labels]
 
-Everything is fused: scores of a sequence's tokens from its attributes, forward-backward
-(`chain_recursions`), residuals (marginals minus labels) back into the weights (`chain_features`).
-What is kept beyond a sequence are the gradient and two K x K tables.
+Everything is fused: scores of a sequence's tokens from its attributes (`sparse_scores`),
+forward-backward, residuals (marginals minus labels) back into the weights.  What is kept beyond a
+sequence are the gradient and two K x K tables.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fieldfit._typing import FloatArray
-from fieldfit.models.chain.chain_rows import rank_update, row_width, vector_times_table
-from fieldfit.models.chain.sparse_scores import add_token_gradients, token_scores
+from fieldfit._typing import FloatArray, LabelArray, LongArray
+from fieldfit.models.chain.chain_rows import RowShape, rank_update, row_width, vector_times_table
+from fieldfit.models.chain.sparse_scores import (
+    StateIndex,
+    TokenEntries,
+    add_token_gradients,
+    token_scores,
+)
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, store
 
@@ -33,7 +38,7 @@ __all__ = [
     "scaled_forward",
 ]
 
-# -- Forward-backward on one sequence: scaled sums where they are exact, logarithms where not ---
+# -- Forward-backward on one sequence: scaled, or in the log domain where that may underflow ---
 # With scores ``s_t`` (K for each token) and transitions ``T``, after the maximum of every ``s_t``
 # and that of ``T`` is taken out, ``u_t = exp s_t`` and ``E = exp T`` lie in [0, 1] and
 #
@@ -66,8 +71,15 @@ LOG_FLOOR = -667.0
 
 # Without NaN a maximum is associative and can run in SIMD; scores are finite or -inf.
 @kernel(fastmath={"nnan", "nsz", "reassoc"})
-def exponentials(shape: Any, n_labels: int, length: int, scores: Any, given: Any, unary: Any,
-                 tops: Any) -> bool:  # fmt: skip
+def exponentials(
+    shape: RowShape,
+    n_labels: int,
+    length: int,
+    scores: FloatArray,
+    given: LabelArray,
+    unary: FloatArray,
+    tops: FloatArray,
+) -> bool:
     """``u_t`` and the maxima; ``given`` holds labels (-1: none), or is empty for a free run.
 
     Returns whether every entry that counts is above `FLOOR`.
@@ -100,7 +112,9 @@ def exponentials(shape: Any, n_labels: int, length: int, scores: Any, given: Any
 
 
 @kernel(fastmath=SAFE_FASTMATH | {"nnan"})
-def _scale_row(shape: Any, unary: Any, row: int, forward: Any) -> tuple[float, float]:
+def _scale_row(
+    shape: RowShape, unary: FloatArray, row: int, forward: FloatArray
+) -> tuple[float, float]:
     """``forward * unary`` in place; its sum, and its least entry where ``unary`` is not zero."""
     total = 0.0
     low = 1.0
@@ -114,8 +128,14 @@ def _scale_row(shape: Any, unary: Any, row: int, forward: Any) -> tuple[float, f
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def scaled_forward(shape: Any, length: int, exp_transition: Any, unary: Any, forward: Any,
-                   inverse_scales: Any) -> tuple[float, bool]:  # fmt: skip
+def scaled_forward(
+    shape: RowShape,
+    length: int,
+    exp_transition: FloatArray,
+    unary: FloatArray,
+    forward: FloatArray,
+    inverse_scales: FloatArray,
+) -> tuple[float, bool]:
     """All ``f_t`` and ``1 / c_t``; returns ``sum log c_t`` and whether entries can be trusted."""
     width = row_width(shape)
     for y in range(width):
@@ -137,8 +157,16 @@ def scaled_forward(shape: Any, length: int, exp_transition: Any, unary: Any, for
 
 
 @kernel(fastmath=SAFE_FASTMATH | {"nnan"})
-def scaled_backward(shape: Any, length: int, exp_transposed: Any, unary: Any, forward: Any,
-                    inverse_scales: Any, backward: Any, marginals: Any) -> bool:  # fmt: skip
+def scaled_backward(
+    shape: RowShape,
+    length: int,
+    exp_transposed: FloatArray,
+    unary: FloatArray,
+    forward: FloatArray,
+    inverse_scales: FloatArray,
+    backward: FloatArray,
+    marginals: FloatArray,
+) -> bool:
     """All ``v_t`` (into ``backward``) and marginals; ``b_t`` passes through ``marginals``."""
     width = row_width(shape)
     last = (length - 1) * width
@@ -163,7 +191,7 @@ def scaled_backward(shape: Any, length: int, exp_transposed: Any, unary: Any, fo
 
 
 @kernel
-def _log_sum(values: Any, count: int) -> float:
+def _log_sum(values: FloatArray, count: int) -> float:
     top = -np.inf
     for k in range(count):
         top = max(top, values[k])
@@ -180,14 +208,14 @@ def log_forward_backward(
     width: int,
     n_labels: int,
     length: int,
-    transition: Any,
-    scores: Any,
-    given: Any,
+    transition: FloatArray,
+    scores: FloatArray,
+    given: LabelArray,
     weight: float,
-    forward: Any,
-    backward: Any,
-    marginals: Any,
-    counts: Any,
+    forward: FloatArray,
+    backward: FloatArray,
+    marginals: FloatArray,
+    counts: FloatArray,
 ) -> float:
     """The same with logarithms throughout.
 
@@ -241,7 +269,7 @@ def log_forward_backward(
     return log_partition
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Value, gradient and marginals of a group of sequences ---------------------------------
 
 
 class ChainModel(NamedTuple):
@@ -290,7 +318,13 @@ class ChainScratch(NamedTuple):
 
 @kernel
 def _sequence_scores(
-    shape: Any, entries: Any, states: Any, model: Any, begin: int, end: int, scratch: Any
+    shape: RowShape,
+    entries: TokenEntries,
+    states: StateIndex,
+    model: ChainModel,
+    begin: int,
+    end: int,
+    scratch: ChainScratch,
 ) -> None:
     width = row_width(shape)
     token_scores(shape, entries, states, model.weights, model.rows, begin, end, scratch.scores)
@@ -302,16 +336,16 @@ def _sequence_scores(
 
 @kernel
 def _forward_backward(
-    shape: Any,
+    shape: RowShape,
     n_labels: int,
     length: int,
-    model: Any,
-    given: Any,
+    model: ChainModel,
+    given: LabelArray,
     weight: float,
-    scratch: Any,
-    marginals: Any,
-    outer: Any,
-    counts: Any,
+    scratch: ChainScratch,
+    marginals: FloatArray,
+    outer: FloatArray,
+    counts: FloatArray,
 ) -> tuple[float, bool]:
     """``log Z`` of the sequence in ``scratch.scores``, its marginals and expected transitions.
 
@@ -346,17 +380,17 @@ def _forward_backward(
 
 @kernel
 def chain_group(
-    shape: Any,
+    shape: RowShape,
     n_labels: int,
-    entries: Any,
-    states: Any,
-    model: Any,
-    sequence_offsets: Any,
-    token_labels: Any,
-    sequence_weights: Any,
+    entries: TokenEntries,
+    states: StateIndex,
+    model: ChainModel,
+    sequence_offsets: LongArray,
+    token_labels: LabelArray,
+    sequence_weights: FloatArray,
     first: int,
     last: int,
-    scratch: Any,
+    scratch: ChainScratch,
 ) -> tuple[float, int]:
     """Sequences ``first`` to ``last``: their value, and how many needed logarithms.
 
@@ -417,16 +451,16 @@ def chain_group(
 
 @kernel
 def chain_marginals(
-    shape: Any,
+    shape: RowShape,
     n_labels: int,
-    entries: Any,
-    states: Any,
-    model: Any,
-    sequence_offsets: Any,
+    entries: TokenEntries,
+    states: StateIndex,
+    model: ChainModel,
+    sequence_offsets: LongArray,
     first: int,
     last: int,
-    scratch: Any,
-    out: Any,
+    scratch: ChainScratch,
+    out: FloatArray,
 ) -> None:
     """Marginals of the sequences ``first`` to ``last`` into ``out``, ``n_labels`` to a token."""
     width = row_width(shape)
@@ -446,15 +480,15 @@ def chain_marginals(
 
 
 @kernel
-def add_and_clear(source: Any, target: Any) -> None:
+def add_and_clear(source: FloatArray, target: FloatArray) -> None:
     """``target += source; source = 0`` in one pass over memory."""
     for k in range(source.size):
         target[k] += source[k]
         source[k] = 0.0
 
 
-# -- Viterbi's algorithm: the best labelling of each sequence, by maxima of scores ---------
-#     d_t(y) = s_t(y) + max_x (d_{t-1}(x) + T(x, y)),    the maximising x is kept for the way back
+# -- Viterbi's algorithm: the best labelling of each sequence ------------------------------
+#     d_t(y) = s_t(y) + max_x (d_{t-1}(x) + T(x, y)),    the maximising x is kept for backtracking
 #
 # Of several best labellings the one is returned whose labels, from the last token backwards, are
 # lowest.
@@ -462,18 +496,18 @@ def add_and_clear(source: Any, target: Any) -> None:
 
 @kernel
 def best_labels(
-    shape: Any,
+    shape: RowShape,
     n_labels: int,
-    entries: Any,
-    states: Any,
-    model: Any,
-    sequence_offsets: Any,
+    entries: TokenEntries,
+    states: StateIndex,
+    model: ChainModel,
+    sequence_offsets: LongArray,
     first: int,
     last: int,
-    scores: Any,
-    previous: Any,
-    out: Any,
-    best_scores: Any,
+    scores: FloatArray,
+    previous: LabelArray,
+    out: LabelArray,
+    best_scores: FloatArray,
 ) -> None:
     """Labels of the sequences ``first`` to ``last``, and the scores of these labellings.
 

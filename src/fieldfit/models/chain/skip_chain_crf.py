@@ -2,7 +2,7 @@
 
     p(y | x) ∝ exp(sum_t w(y_t)·x_t + sum_t V(y_t, y_{t+1}) + sum_{(s, t) linked} U(y_s, y_t))
 
-With ``edge_features`` the tables ``V`` and ``U`` are functions of ``x``, too (`_skip_edges`).
+With ``edge_features`` the tables ``V`` and ``U`` are functions of ``x``, too (`skip_edges`).
 Linked tokens are, say, occurrences of one name in a document: what is clear in one place helps in
 the other.  The chain may be cut, so that sentences of one document are chains of their own and
 only skip edges run between them.  The graph has cycles, so learning takes a surrogate such as
@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.template import Block, Tying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
-from fieldfit.learners.problem import Part, Problem, TemplateProblem
+from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.chain.chain_crf import ChainCRF, describe_pair
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_parts import CHAIN, chain_parts
@@ -38,6 +39,8 @@ from fieldfit.models.chain.skip_edges import (
     LinkedTokens,
     skip_chain_graph,
 )
+from fieldfit.models.dispatch import make_problem
+from fieldfit.models.parts import GraphData
 from fieldfit.objectives.base import Objective
 
 __all__ = [
@@ -49,7 +52,7 @@ __all__ = [
     "without_keys",
 ]
 
-# -- Which tokens of a sequence a skip-chain links, and where its chain is cut -------------
+# -- Skip edges and breaks of a sequence ---------------------------------------------------
 
 
 def equal_values(index: int, x: Any, key: str, max_links: int) -> list[tuple[int, int]]:
@@ -140,7 +143,7 @@ def _require_positions(index: int, what: str, given: NDArray[Any], length: int) 
         raise InvalidInputError(f"X[{index}]: {what} positions 0..{length - 1}, got {wrong}")
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The estimator -------------------------------------------------------------------------
 
 
 #: The name of a feature, a function of a sequence, or nothing: given with the sequences.
@@ -208,7 +211,7 @@ class SkipChainCRF(ChainCRF):
         breaks: Joining = None,
         skip_table: Tying = "symmetric",
         edge_features: bool = False,
-        l2: float = 1.0,
+        l2: float = 1.0,  # as for chains
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
@@ -220,7 +223,7 @@ class SkipChainCRF(ChainCRF):
         boundary_weights: bool = False,
         decode: str | None = None,
         batch_size: int | None = None,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -259,8 +262,7 @@ class SkipChainCRF(ChainCRF):
                     f"{option} must be the name of a feature, a function of a sequence, or None, "
                     f"got {value!r}"
                 )
-        if self.max_links < 2:
-            raise InvalidInputError(f"max_links must be at least 2, got {self.max_links!r}")
+        require_integer("max_links", self.max_links, at_least=2)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file; functions among the options cannot be written."""
@@ -334,7 +336,7 @@ class SkipChainCRF(ChainCRF):
             self._block_shapes |= self._edge_weights.block_shapes()
         return self._linked(features, joints)
 
-    def _encode(self, X: Sequence[Any]) -> EncodedTokens:
+    def _encode(self, X: Sequence[Any], keep: bool = False) -> EncodedTokens:
         return self._linked(self._read(X), self._joints(X))
 
     def _linked(self, features: TokenFeatures, joints: tuple[Joints, ...]) -> LinkedTokens:
@@ -375,28 +377,23 @@ class SkipChainCRF(ChainCRF):
             tokens, labels, sequence_weights, self.batch_size, graphs=graphs, further=edge_blocks
         )
 
-    def _problem(
+    def _problem_of_tokens(
         self,
         objective: Objective,
         tokens: EncodedTokens,
         labels: LabelArray,
-        sequence_weights: FloatArray | None,
+        weights: FloatArray | None,
     ) -> Problem:
-        return TemplateProblem(
-            objective, self._parts(tokens, labels, sequence_weights), self.n_jobs
-        )
+        data = GraphData(self._parts(tokens, labels, weights), self.n_jobs)
+        return make_problem("graphs", objective, data)
 
-    def _marginals_flat(
+    def _flat_beliefs(
         self, objective: Objective, tokens: EncodedTokens, weights: FloatArray
-    ) -> FloatArray:
-        return self._marginals_of_parts(objective, self._parts(tokens), weights)
+    ) -> tuple[FloatArray, int]:
+        return self._beliefs_of_parts(objective, self._parts(tokens), weights)
 
-    def _predict_flat(
-        self, objective: Objective, tokens: EncodedTokens, weights: FloatArray
-    ) -> LabelArray:
-        if self._decoding(objective) == "marginals":
-            best: LabelArray = self._marginals_flat(objective, tokens, weights).argmax(axis=1)
-            return best.astype(np.int32)
+    def _best_sequences(self, tokens: EncodedTokens, weights: FloatArray) -> LabelArray:
+        """Jointly best labels, by max-product: the graph may have cycles."""
         found = [np.zeros(0, dtype=np.int32)]
         for part in self._parts(tokens):
             potentials = part.template.potentials(weights)

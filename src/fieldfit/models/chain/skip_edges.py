@@ -1,4 +1,4 @@
-"""Edges of skip-chains: the graph of a sequence, and attributes of edges.
+"""Skip-chain graphs and edge features: the graph of a sequence, and attributes of its edges.
 
 The table of an edge may depend on the input.  An edge of the chain then has the attributes of its
 first token, a skip edge those of both of its tokens (an attribute that both have counts twice), and
@@ -168,7 +168,7 @@ class LinkedTokens(EncodedTokens):
         return self.layout.n_weights + sum(rows.layout.n_states for rows in self.edges)
 
 
-# -- Edge weights --------------------------------------------------------------------------
+# -- Weights of edge features --------------------------------------------------------------
 # Which weights the attributes of a skip-chain's edges have, and where they lie in its files.
 
 

@@ -1,4 +1,4 @@
-"""Scores of tokens from sparse attributes, and the gradient back to the weights.
+"""Sparse-feature scores of tokens (sparse matrix products), and their gradients.
 
 Attribute ``f`` has weights for *some* labels: those at positions ``offsets[f]`` to ``offsets[f +
 1]`` of the weight vector, with the labels in ``labels`` at the same positions.  A token is a list
@@ -20,13 +20,13 @@ Nearly all the time goes into these lists, so each attribute is served in one of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray
-from fieldfit.models.chain.chain_rows import add_to_rows, row_width, sum_rows
+from fieldfit._typing import ByteArray, FloatArray, IntArray, LongArray
+from fieldfit.models.chain.chain_rows import RowShape, add_to_rows, row_width, sum_rows
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import load, store
 
@@ -79,11 +79,17 @@ class TokenEntries(NamedTuple):
     values: FloatArray
 
 
-# -- once for each data set ---------------------------------------------------------------
+# -- Encoding, once for each data set ------------------------------------------------------
 
 
 @kernel
-def mark_pairs(offsets: Any, indices: Any, labels: Any, n_words: int, marks: Any) -> None:
+def mark_pairs(
+    offsets: LongArray,
+    indices: IntArray,
+    labels: IntArray,
+    n_words: int,
+    marks: NDArray[np.uint64],
+) -> None:
     """Set the bit of every (attribute, label) that occurs; ``n_words`` 64-bit words each."""
     for token in range(labels.size):
         label = labels[token]
@@ -96,7 +102,13 @@ def mark_pairs(offsets: Any, indices: Any, labels: Any, n_words: int, marks: Any
 
 
 @kernel
-def list_pairs(n_labels: int, n_words: int, marks: Any, offsets: Any, labels: Any) -> None:
+def list_pairs(
+    n_labels: int,
+    n_words: int,
+    marks: NDArray[np.uint64],
+    offsets: LongArray,
+    labels: NDArray[np.uint16],
+) -> None:
     """Labels of every attribute, in order; ``offsets`` filled first, ``labels`` if large enough."""
     position = 0
     n_attributes = offsets.size - 1
@@ -113,7 +125,12 @@ def list_pairs(n_labels: int, n_words: int, marks: Any, offsets: Any, labels: An
 
 @kernel
 def encode_tokens(
-    offsets: Any, indices: Any, values: Any, kinds: Any, codes: Any, entries: Any
+    offsets: LongArray,
+    indices: IntArray,
+    values: FloatArray,
+    kinds: ByteArray,
+    codes: IntArray,
+    entries: TokenEntries,
 ) -> None:
     """Fill `TokenEntries`; attributes without a weight are dropped.
 
@@ -154,14 +171,14 @@ def encode_tokens(
 
 @kernel
 def join_rows(
-    offsets: Any,
-    indices: Any,
-    values: Any,
-    tokens: Any,
+    offsets: LongArray,
+    indices: IntArray,
+    values: FloatArray,
+    tokens: LongArray,
     n_attributes: int,
-    out_offsets: Any,
-    out_indices: Any,
-    out_values: Any,
+    out_offsets: LongArray,
+    out_indices: IntArray,
+    out_values: FloatArray,
 ) -> None:
     """The attributes of all tokens in a row of ``tokens``, one after the other, for every row.
 
@@ -184,11 +201,11 @@ def join_rows(
     out_offsets[tokens.shape[0]] = position
 
 
-# -- at every evaluation ------------------------------------------------------------------
+# -- Scores and gradients, at every evaluation ---------------------------------------------
 
 
 @kernel
-def spread_rows(states: Any, weights: Any, width: int, rows: Any) -> None:
+def spread_rows(states: StateIndex, weights: FloatArray, width: int, rows: FloatArray) -> None:
     """Weights of the row attributes, spread out to ``width`` labels; zero where there is none."""
     for row in range(states.row_attributes.size):
         for k in range(width):
@@ -199,7 +216,7 @@ def spread_rows(states: Any, weights: Any, width: int, rows: Any) -> None:
 
 
 @kernel
-def collect_rows(states: Any, rows: Any, width: int, gradient: Any) -> None:
+def collect_rows(states: StateIndex, rows: FloatArray, width: int, gradient: FloatArray) -> None:
     """Add the rows to the gradient and clear them: the transpose of `spread_rows`."""
     for row in range(states.row_attributes.size):
         attribute = states.row_attributes[row]
@@ -211,7 +228,14 @@ def collect_rows(states: Any, rows: Any, width: int, gradient: Any) -> None:
 
 @kernel
 def token_scores(
-    shape: Any, entries: Any, states: Any, weights: Any, rows: Any, begin: int, end: int, out: Any
+    shape: RowShape,
+    entries: TokenEntries,
+    states: StateIndex,
+    weights: FloatArray,
+    rows: FloatArray,
+    begin: int,
+    end: int,
+    out: FloatArray,
 ) -> None:
     """Scores of the tokens ``begin`` to ``end`` into ``out``, a row for each."""
     width = row_width(shape)
@@ -243,14 +267,14 @@ def token_scores(
 
 @kernel
 def add_token_gradients(
-    shape: Any,
-    entries: Any,
-    states: Any,
-    residuals: Any,
+    shape: RowShape,
+    entries: TokenEntries,
+    states: StateIndex,
+    residuals: FloatArray,
     begin: int,
     end: int,
-    rows: Any,
-    gradient: Any,
+    rows: FloatArray,
+    gradient: FloatArray,
 ) -> None:
     """The transpose of `token_scores`, added to ``rows`` and ``gradient``."""
     width = row_width(shape)

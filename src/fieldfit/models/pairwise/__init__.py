@@ -1,1 +1,10 @@
-"""."""
+"""Pairwise Markov random fields learned from samples: Ising and Potts models.
+
+    p(y) ∝ exp(sum_i f_i(y_i) + sum_(ij) J_ij(y_i, y_j))
+
+All samples share one model: `sample_data.py` (distinct rows with weights), `pairwise_parameters.py`
+(weights to tables), `sample_partition.py` (the log-partition and its Hessian),
+`sample_conditionals.py` (pseudo-likelihood kernels), `missing_labels.py` (missing labels summed
+out), `sample_chains.py` (contrastive divergence), `pairwise_problems.py` (what learners minimise)
+and `standard_errors.py` (sandwich estimator).  `pairwise_mrf.py` is the base of the estimators.
+"""

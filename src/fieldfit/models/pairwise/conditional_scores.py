@@ -1,4 +1,4 @@
-"""Derivatives of the pseudo-likelihood row by row, for standard errors.
+"""Score vectors and Hessian of the pseudo-likelihood, row by row, for standard errors.
 
 Not part of learning: plain NumPy over complete rows.  With residuals ``r_mi(k) = p_mi(k) - [y_mi =
 k]`` a row's gradient is ``r_mi(k)`` for fields and ``r_mi(k) [y_mj = l] + [y_mi = k] r_mj(l)`` for

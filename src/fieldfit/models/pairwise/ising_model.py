@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
+from fieldfit._validation import require_one_of
 from fieldfit.errors import InvalidInputError
-from fieldfit.models.pairwise.pairwise_mrf import GenerativeEstimator
+from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import Encoding, IsingParameters
 from fieldfit.models.pairwise.sample_data import checked_labels
 from fieldfit.objectives.base import Objective
@@ -28,7 +29,7 @@ __all__ = ["IsingModel"]
 _VALUES: dict[str, tuple[int, int]] = {"binary": (0, 1), "spin": (-1, 1)}
 
 
-class IsingModel(GenerativeEstimator):
+class IsingModel(PairwiseMRF):
     """Thresholds and couplings of binary variables, with standard errors.
 
     Parameters
@@ -72,13 +73,13 @@ class IsingModel(GenerativeEstimator):
         self,
         objective: str | Objective = "pseudolikelihood",
         *,
-        l2: float = 0.01,
+        l2: float = 0.01,  # against separation only: estimates are to be read, with their errors
         l1: float = 0.0,
-        max_iter: int = 1000,
+        max_iter: int = 1000,  # standard errors are those of the optimum, so it is met closely
         tol: float = 1e-6,
         learner: Any = None,
         encoding: Encoding = "binary",
-        random_state: int | None = None,
+        random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -159,8 +160,7 @@ class IsingModel(GenerativeEstimator):
 
     def _check_options(self) -> None:
         super()._check_options()
-        if self.encoding not in _VALUES:
-            raise InvalidInputError(f"encoding must be 'binary' or 'spin', got {self.encoding!r}")
+        require_one_of("encoding", self.encoding, tuple(_VALUES))
 
     def _labels(self, samples: Any) -> LabelMatrix:
         return checked_labels(samples, _VALUES[self.encoding])

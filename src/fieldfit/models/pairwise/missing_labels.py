@@ -1,9 +1,12 @@
-"""Rows with missing labels: the few missing ones are summed out by enumeration."""
+"""Marginalisation of missing labels by enumeration, for likelihood and pseudo-likelihood.
+
+log sum over the missing labels of exp(score of the row)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,7 @@ from numpy.typing import NDArray
 from fieldfit._typing import FloatArray, LongArray
 from fieldfit.errors import TooLargeError
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters
+from fieldfit.models.pairwise.sample_conditionals import Neighbors
 from fieldfit.models.pairwise.sample_data import Samples
 from fieldfit.models.pairwise.sample_partition import difference_hessian
 from fieldfit.numeric.compile import kernel
@@ -25,7 +29,7 @@ __all__ = [
     "new_scratch",
 ]
 
-# -- Missing labels of samples, summed out by enumeration ----------------------------------
+# -- Kernels -------------------------------------------------------------------------------
 # For a sample with known labels and a set ``F`` of free variables, let
 #
 #     L(F) = log sum over y_F of exp(terms of the score that touch F).
@@ -67,7 +71,7 @@ def new_scratch(n_variables: int, n_labels: int, max_free: int) -> FreeScratch:
 
 @kernel
 def _free_log_sum(
-    neighbors: Any,
+    neighbors: Neighbors,
     unary: FloatArray,
     tables: FloatArray,
     labels: NDArray[np.int16],
@@ -173,7 +177,7 @@ def _free_missing(labels: NDArray[np.int16], scratch: FreeScratch) -> int:
 
 @kernel
 def missing_log_sums(
-    neighbors: Any,
+    neighbors: Neighbors,
     unary: FloatArray,
     tables: FloatArray,
     labels: NDArray[np.int16],
@@ -195,7 +199,7 @@ def missing_log_sums(
 
 @kernel
 def known_conditionals(
-    neighbors: Any,
+    neighbors: Neighbors,
     unary: FloatArray,
     tables: FloatArray,
     labels: NDArray[np.int16],
@@ -239,7 +243,7 @@ def known_conditionals(
     return value
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- All rows with missing labels ----------------------------------------------------------
 
 
 #: A kernel of `fieldfit.models.pairwise.missing_labels`.

@@ -1,7 +1,9 @@
-"""What `IsingModel` and `PottsModel` share: one pairwise model behind all samples.
+"""Pairwise Markov random fields learned from samples: base of `IsingModel` and `PottsModel`.
+
+    p(y) ∝ exp(sum_i f_i(y_i) + sum_(ij) J_ij(y_i, y_j))
 
 The graph is the same for every sample, either given edges or all pairs.  Learning goes through the
-problems of `_generative_problems.py`; the statistics come from the same problems.
+problems of `pairwise_problems.py`; standard errors come from the same problems.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.base import Validation
 from fieldfit.learners.registry import as_seed
 from fieldfit.models.base import FieldEstimator, Path
+from fieldfit.models.dispatch import make_problem
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters, checked_edges
 from fieldfit.models.pairwise.pairwise_problems import (
-    ConditionalsProblem,
-    CopiesProblem,
-    GenerativeProblem,
-    MomentProblem,
+    LikelihoodProblem,
+    PairwiseProblem,
+    SampleData,
+    independent_start,
 )
-from fieldfit.models.pairwise.sample_chains import ChainsProblem, draw_samples, independent_start
 from fieldfit.models.pairwise.sample_data import (
     Samples,
     checked_sample_weight,
@@ -40,17 +42,13 @@ from fieldfit.models.pairwise.sample_data import (
     require_labels,
 )
 from fieldfit.models.pairwise.standard_errors import sandwich_covariance
+from fieldfit.models.parts import draw_labels
 from fieldfit.objectives.base import Objective
-from fieldfit.objectives.camel import Camel
-from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence
-from fieldfit.objectives.likelihood import Likelihood
-from fieldfit.objectives.moment_matching import MomentMatching
-from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
-__all__ = ["GenerativeEstimator"]
+__all__ = ["PairwiseMRF"]
 
 
-class GenerativeEstimator(FieldEstimator):
+class PairwiseMRF(FieldEstimator):
     """Abstract base: subclasses say how values become labels and weights become tables."""
 
     edges_: NDArray[np.int64]
@@ -66,6 +64,7 @@ class GenerativeEstimator(FieldEstimator):
         *,
         checkpoint: Path | None = None,
         validation: Any = None,
+        start: ArrayLike | None = None,
     ) -> Any:
         """Learn the weights.
 
@@ -84,6 +83,8 @@ class GenerativeEstimator(FieldEstimator):
         validation
             Held-out samples: their `score` is put in the trace, and the fit ends when it has
             stopped rising.
+        start
+            Weights to begin with; by default those of independent variables.
         """
         self._check_options()
         objective = self._objective()
@@ -92,10 +93,9 @@ class GenerativeEstimator(FieldEstimator):
         parameters = self._new_parameters(labels, checked_edges(edges, labels.shape[1]))
         self._check_columns(labels)
         require_joined(labels, edges)
+        self._reset_fit()
         names = column_names(samples)
-        if names is None:
-            self.__dict__.pop("feature_names_in_", None)
-        else:
+        if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = labels.shape[1]
         self.edges_ = parameters.edges
@@ -103,13 +103,10 @@ class GenerativeEstimator(FieldEstimator):
         self._block_shapes = parameters.block_shapes
         self._samples = Samples.of(labels, weights)
         self._covariance = None
-        if isinstance(objective, MomentMatching):
-            self._match_moments(objective, labels, weights)
-            return self
-        problem = self._problem(objective, self._samples)
         self._learn(
-            problem,
-            independent_start(parameters, self._samples, as_seed(self.random_state)),
+            self._problem(objective, self._samples),
+            start,
+            default_start=independent_start(parameters, self._samples, as_seed(self.random_state)),
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )
@@ -137,17 +134,9 @@ class GenerativeEstimator(FieldEstimator):
         each gives a sample every ``n_sweeps_between``.
         """
         self._require_fit()
-        if n_samples < 0:
-            raise InvalidInputError(f"n_samples must be at least 0, got {n_samples}")
-        drawn = draw_samples(
-            self._parameters,
-            self.weights_,
-            n_samples,
-            np.random.default_rng(random_state),
-            burn_in=burn_in,
-            n_sweeps_between=n_sweeps_between,
-        )
-        return self._values(drawn)
+        generator = np.random.default_rng(random_state)
+        drawn = draw_labels(*self.to_model(), n_samples, generator, burn_in, n_sweeps_between)
+        return self._values(drawn.astype(np.int64))
 
     def log_likelihood(self, samples: Any) -> float:
         """Sum of the exact log-probabilities of samples (of their known entries).
@@ -156,9 +145,9 @@ class GenerativeEstimator(FieldEstimator):
         then still brackets it.
         """
         self._require_fit()
-        problem = MomentProblem(self._parameters, self._other_samples(samples), Exact())
+        problem = LikelihoodProblem(self._parameters, self._other_samples(samples), Exact())
         try:
-            value = problem.assess(self.weights_).value
+            value = problem.evaluate(self.weights_).value
         except TooLargeError as error:
             raise TooLargeError(
                 f"log_likelihood needs the exact log-partition, use log_likelihood_bounds: {error}"
@@ -174,7 +163,7 @@ class GenerativeEstimator(FieldEstimator):
         """
         self._require_fit()
         given = self._other_samples(samples)
-        problem = MomentProblem(self._parameters, given, Exact())
+        problem = LikelihoodProblem(self._parameters, given, Exact())
         known, _, _ = problem.known_part(self.weights_)
         total = float(given.weights.sum())
         graph, potentials = self.to_model()
@@ -223,7 +212,8 @@ class GenerativeEstimator(FieldEstimator):
                     "them before save, or fit again"
                 )
             problem = self._problem(self._objective(), self._samples)
-            l2 = 0.0 if isinstance(self._objective(), MomentMatching) else float(self.l2)
+            # a closed form knows no penalty
+            l2 = 0.0 if problem.learner_name == "closed-form" else float(self.l2)
             self._covariance = self._of_estimates(sandwich_covariance(problem, self.weights_, l2))
         return self._covariance
 
@@ -272,34 +262,11 @@ class GenerativeEstimator(FieldEstimator):
 
     # -- helpers --------------------------------------------------------------------------
 
-    def _problem(self, objective: Objective, samples: Samples) -> GenerativeProblem:
-        if isinstance(objective, PseudoLikelihood) and objective.blocks is None:
-            return ConditionalsProblem(self._parameters, samples, self.n_jobs)
-        if isinstance(objective, (Camel, Likelihood)):
-            return MomentProblem(self._parameters, samples, objective.inference, objective)
-        if isinstance(objective, MomentMatching):
-            inference = objective.prediction(self._parameters.graph)
-            return MomentProblem(self._parameters, samples, inference)
-        if isinstance(objective, ContrastiveDivergence):
-            return ChainsProblem(self._parameters, samples, objective, self.n_jobs)
-        return CopiesProblem(self._parameters, samples, objective)
-
-    def _match_moments(
-        self, objective: MomentMatching, labels: LabelMatrix, weights: FloatArray
-    ) -> None:
-        if (labels < 0).any():
-            row, column = np.argwhere(labels < 0)[0]
-            raise InvalidInputError(
-                "samples must be complete for moment matching (use another objective), got a "
-                f"missing entry in row {row}, column {column}"
-            )
-        graph = self._parameters.graph
-        moments = objective.moments(graph, labels.astype(np.int32), weights)
-        self.weights_ = self._parameters.weights_of(objective.potentials(graph, moments))
-        self.n_iter_ = 0
-        self.converged_ = True
-        self.status_ = "closed form: the surrogate has the moments of the samples"
-        self.trace_ = []
+    def _problem(self, objective: Objective, samples: Samples) -> PairwiseProblem:
+        data = SampleData(self._parameters, samples, self.n_jobs)
+        problem = make_problem("samples", objective, data)
+        assert isinstance(problem, PairwiseProblem)
+        return problem
 
     def _other_samples(self, samples: Any) -> Samples:
         labels = self._labels(samples)
@@ -311,25 +278,20 @@ class GenerativeEstimator(FieldEstimator):
         return Samples.of(labels, np.ones(len(labels)))
 
     def _score(self, objective: Objective, samples: Samples, weights: FloatArray) -> float:
-        value = self._problem(objective, samples).assess(weights).value
+        value = self._problem(objective, samples).evaluate(weights).value
         if value is None:
             raise InvalidInputError(
                 f"score needs an objective that has a value, got {self.objective!r}"
             )
         return -value / float(samples.weights.sum())
 
-    def _validation(self, objective: Objective, held_out: Any) -> Validation | None:
-        if held_out is None:
-            return None
-        try:
-            samples = self._other_samples(held_out)
-        except InvalidInputError as error:
-            raise InvalidInputError(f"validation: {error}") from None
+    def _held_out(self, objective: Objective, given: Any) -> Validation:
+        samples = self._other_samples(given)
         problem = self._problem(objective, samples)
         total = float(samples.weights.sum())
 
         def score(weights: FloatArray) -> float:
-            value = problem.assess(weights).value
+            value = problem.evaluate(weights).value
             return -np.inf if value is None else -value / total
 
         return score

@@ -1,4 +1,4 @@
-"""How the weights of a generative model become log tables, and gradients come back.
+"""Parametrisations of pairwise Markov random fields: weights to log tables, gradients back.
 
 Both parametrisations are linear, ``th = Phi w``, and have a field for each variable and a coupling
 for each edge:
@@ -199,6 +199,14 @@ class PottsParameters(PairwiseParameters):
     def __init__(self, n_variables: int, edges: LongArray, n_labels: int) -> None:
         super().__init__(n_variables, edges)
         self.n_labels = n_labels
+
+    @classmethod
+    def on(cls, graph: FactorGraph) -> PottsParameters:
+        """Full tables on a pairwise graph, which keeps the plans made for it."""
+        edges = graph.slot_variables.reshape(-1, 2).astype(np.int64)
+        parameters = cls(graph.n_variables, edges, graph.uniform_cardinality or 0)
+        parameters.graph = graph
+        return parameters
 
     @property
     def block_shapes(self) -> dict[str, tuple[int, ...]]:

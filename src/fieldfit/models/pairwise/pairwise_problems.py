@@ -1,27 +1,35 @@
-"""What the generative estimators minimise: sums over samples that share one model.
+"""Learning problems of a pairwise Markov random field: sums over samples that share one model.
 
-No graph is made for a sample.  Each problem also gives the scores (one gradient for each distinct
-row) and the Hessian, from which standard errors come.
+    likelihood          V B(w) - sum_m v_m <w, statistics of m>          V = sum of v
+    pseudo-likelihood   - sum_m v_m sum_i log p(y_mi | other labels of m)
+
+Where it can be avoided, no graph is made for a sample.  Each problem also gives the scores (one
+gradient for each distinct row) and the Hessian, from which standard errors come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
+from fieldfit.inference.frank_wolfe.frank_wolfe import concave_counting_numbers
 from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.learners.closed_form import SolvedProblem
 from fieldfit.learners.linear_model import LinearModel, LinearPart
-from fieldfit.learners.problem import Assessment, Problem, n_threads
+from fieldfit.learners.problem import Problem, ProblemValue
+from fieldfit.models.dispatch import NotApplicable
 from fieldfit.models.pairwise.conditional_scores import binary_hessian, conditional_scores
 from fieldfit.models.pairwise.missing_labels import (
     MissingRows,
@@ -38,24 +46,28 @@ from fieldfit.models.pairwise.sample_conditionals import (
 from fieldfit.models.pairwise.sample_data import Samples
 from fieldfit.models.pairwise.sample_partition import Partition, difference_hessian, make_partition
 from fieldfit.objectives.base import Evaluation, Inference, Objective
-from fieldfit.objectives.likelihood import converged_examples
+from fieldfit.objectives.camel import Camel
+from fieldfit.objectives.likelihood import Likelihood, converged_examples
+from fieldfit.objectives.mle_struct import MESSAGE_TOL, MLEStruct
+from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 __all__ = [
-    "ConditionalsProblem",
-    "CopiesProblem",
-    "GenerativeProblem",
-    "MomentProblem",
-    "ObservedPart",
+    "LikelihoodProblem",
+    "ObservedLogPartition",
+    "PairwiseProblem",
+    "PseudoLikelihoodProblem",
+    "ReplicatedProblem",
 ]
 
-# -- Any objective on a generative model: one copy of the graph for each distinct row ------
+# -- Any objective: the graph replicated for each distinct row -----------------------------
 
 
 #: Table entries of the copies of a graph that are evaluated together.
 ENTRIES_PER_CHUNK = 2**22
 
 
-class GenerativeProblem(Problem):
+class PairwiseProblem(Problem):
     """Abstract base; one part, because the model is evaluated once for all samples."""
 
     n_parts = 1
@@ -65,8 +77,8 @@ class GenerativeProblem(Problem):
         self.samples = samples
         self.n_weights = parameters.n_weights
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
-        return self.assess(weights)
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        return self.evaluate(weights)
 
     def fingerprint(self) -> str:
         """A digest of the objective, the samples, their weights, and the map from weights."""
@@ -84,10 +96,10 @@ class GenerativeProblem(Problem):
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Second derivatives of the sum."""
-        return difference_hessian(lambda w: self.assess(w).gradient, weights)
+        return difference_hessian(lambda w: self.evaluate(w).gradient, weights)
 
 
-class CopiesProblem(GenerativeProblem):
+class ReplicatedProblem(PairwiseProblem):
     """Any objective, on one copy of the graph for each distinct row."""
 
     def __init__(
@@ -96,7 +108,12 @@ class CopiesProblem(GenerativeProblem):
         super().__init__(parameters, samples)
         self.objective: Objective = objective
         self.is_smooth = objective.is_smooth
+        self.is_homogeneous = objective.is_homogeneous
         self.is_conservative = objective.is_conservative
+        self.notes = (
+            "the objective was evaluated on one copy of the model for each of the "
+            f"{samples.n_rows} distinct samples",
+        )
         graph = parameters.graph
         entries = int(graph.unary_offsets[-1] + graph.table_offsets[-1])
         size = max(1, ENTRIES_PER_CHUNK // max(1, entries))
@@ -108,7 +125,7 @@ class CopiesProblem(GenerativeProblem):
         }
         self._states: list[Any] = [None] * len(self._chunks)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         value: float | None = 0.0
         gradient = np.zeros(self.n_weights)
         n_unconverged = 0
@@ -121,7 +138,7 @@ class CopiesProblem(GenerativeProblem):
                 value = None
             elif value is not None:
                 value += float(given @ evaluation.values)
-        return Assessment(value, gradient, n_unconverged, self.samples.n_rows)
+        return ProblemValue(value, gradient, n_unconverged, self.samples.n_rows)
 
     def scores(self, weights: FloatArray) -> FloatArray:
         scores = np.empty((self.samples.n_rows, self.n_weights))
@@ -152,12 +169,12 @@ class CopiesProblem(GenerativeProblem):
         unary, tables = np.split(vector, [int(graph.unary_offsets[-1])])
         return Potentials.from_flat(graph, unary, tables)
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         self._states = [None] * len(self._chunks)
 
 
 @dataclass(frozen=True)
-class ObservedPart(Objective):
+class ObservedLogPartition(Objective):
     """The log-partition with the known labels observed, by some inference (nothing to minimise)."""
 
     name: ClassVar[str] = "observed"
@@ -178,10 +195,10 @@ class ObservedPart(Objective):
         return self.inference
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Pseudo-likelihood and (surrogate) likelihood of one shared model ----------------------
 
 
-class ConditionalsProblem(GenerativeProblem):
+class PseudoLikelihoodProblem(PairwiseProblem):
     """Pseudo-likelihood of single variables, missing labels summed out.
 
     ``- sum_m v_m sum over known i of log p(y_mi | other known labels)``.
@@ -196,13 +213,13 @@ class ConditionalsProblem(GenerativeProblem):
         self._complete = np.ascontiguousarray(complete.T)
         self._missing = MissingRows(parameters, samples, n_more=1)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         value, gradient = self._complete_part(weights)
         if self._missing.n_rows:
             more, unary, tables = self._missing.evaluate(known_conditionals, weights)
             value += more
             gradient += self.parameters.table_gradient(unary, tables)
-        return Assessment(value, gradient, 0, self.samples.n_rows)
+        return ProblemValue(value, gradient, 0, self.samples.n_rows)
 
     def _complete_part(self, weights: FloatArray) -> tuple[float, FloatArray]:
         given, n_complete = self.parameters, self.samples.n_complete
@@ -237,12 +254,8 @@ class ConditionalsProblem(GenerativeProblem):
         """Ranges of variables in threads; they write to different places."""
         n_variables = self.parameters.n_variables
         n_jobs = min(self.n_jobs, n_variables)
-        if n_jobs == 1:
-            run(0, n_variables)
-            return
         bounds = np.linspace(0, n_variables, n_jobs + 1).astype(int)
-        with ThreadPoolExecutor(n_jobs) as pool:
-            list(pool.map(run, bounds[:-1].tolist(), bounds[1:].tolist()))
+        ordered_map(lambda chosen: run(*chosen), pairwise(bounds.tolist()), n_jobs)
 
     def scores(self, weights: FloatArray) -> FloatArray:
         complete = self.samples.labels[: self.samples.n_complete]
@@ -260,7 +273,7 @@ class ConditionalsProblem(GenerativeProblem):
         return hessian
 
 
-class MomentProblem(GenerativeProblem):
+class LikelihoodProblem(PairwiseProblem):
     """Exact or surrogate likelihood: ``sum_m v_m (B(w) - B(w; known labels of m))``.
 
     For complete rows this is ``V B(w) - <w, statistics>`` with ``V = sum of v``.  Missing labels
@@ -281,16 +294,16 @@ class MomentProblem(GenerativeProblem):
         self._total = float(samples.weights.sum())
         k = parameters.n_labels
         self._missing: MissingRows | None = None
-        self._copies: CopiesProblem | None = None
+        self._copies: ReplicatedProblem | None = None
         counted = samples
         if samples.n_complete < samples.n_rows:
             if isinstance(inference, Exact):
                 self._missing = MissingRows(parameters, samples, n_more=0)
             else:
-                self._copies = CopiesProblem(
+                self._copies = ReplicatedProblem(
                     parameters,
                     samples.take(slice(samples.n_complete, None)),
-                    ObservedPart(inference),
+                    ObservedLogPartition(inference),
                 )
                 counted = samples.take(slice(0, samples.n_complete))
         unary = np.zeros((parameters.n_variables, k))
@@ -307,12 +320,12 @@ class MomentProblem(GenerativeProblem):
         part = LinearPart(batch, self.parameters, self._frequencies, np.array([self._total]))
         return LinearModel([part], self.statistics, self.samples.n_rows)
 
-    def assess(self, weights: FloatArray) -> Assessment:
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
         log_partition, moments = self.partition.evaluate(weights)
         known, statistics, n_unconverged = self.known_part(weights)
         if not self.partition.converged:
             n_unconverged = self.samples.n_rows
-        return Assessment(
+        return ProblemValue(
             value=self._total * log_partition - known,
             gradient=self._total * moments - statistics,
             n_unconverged=n_unconverged,
@@ -327,7 +340,7 @@ class MomentProblem(GenerativeProblem):
             more, unary, tables = self._missing.evaluate(missing_log_sums, weights)
             return value + more, gradient + self.parameters.table_gradient(unary, tables), 0
         if self._copies is not None:
-            known = self._copies.assess(weights)
+            known = self._copies.evaluate(weights)
             assert known.value is not None  # a log-partition always has one
             return value + known.value, gradient + known.gradient, known.n_unconverged
         return value, gradient, 0
@@ -350,7 +363,117 @@ class MomentProblem(GenerativeProblem):
             hessian -= self._copies.hessian(weights)
         return hessian
 
-    def forget(self) -> None:
-        self.partition.forget()
+    def reset_warm_start(self) -> None:
+        self.partition.reset_warm_start()
         if self._copies is not None:
-            self._copies.forget()
+            self._copies.reset_warm_start()
+
+
+class MomentMatchingProblem(LikelihoodProblem, SolvedProblem):
+    """Surrogate likelihood of untied tables, whose minimum has a closed form."""
+
+    def __init__(
+        self, parameters: PairwiseParameters, samples: Samples, objective: MomentMatching
+    ) -> None:
+        inference = objective.prediction(parameters.graph)
+        super().__init__(parameters, samples, inference, objective)
+        self._matching = objective
+
+    def solution(self) -> tuple[FloatArray, str]:
+        """Potentials under which the surrogate has the (smoothed) moments of the samples."""
+        self._require_complete()
+        graph, matching = self.parameters.graph, self._matching
+        moments = matching.moments(graph, self.samples.labels, self.samples.weights)
+        return (
+            self.parameters.weights_of(matching.potentials(graph, moments)),
+            f"the surrogate has the moments of {len(self.samples.inverse)} samples, "
+            f"smoothing {matching.smoothing:g}",
+        )
+
+    def _require_complete(self) -> None:
+        rows = self.samples.inverse
+        bad = np.flatnonzero((rows < 0) | (rows >= self.samples.n_complete))
+        if len(bad):
+            row = int(rows[bad[0]])
+            column = 0 if row < 0 else int(np.argmax(self.samples.labels[row] < 0))
+            raise InvalidInputError(
+                "samples must be complete for moment matching (use another objective), got a "
+                f"missing entry in row {bad[0]}, column {column}"
+            )
+
+
+# -- Where learning begins -----------------------------------------------------------------
+
+
+#: Size of the entries that couplings of hidden variables start with.
+HIDDEN_COUPLING = 0.1
+
+
+def independent_start(
+    parameters: PairwiseParameters, samples: Samples, random_state: int | None = None
+) -> FloatArray:
+    """Weights of independent variables with the samples' frequencies.
+
+    Half a sample is added to each label, so that one that never occurs has a finite field.
+    Variables that are hidden in all samples start with small random couplings: at zero they
+    they would be a stationary point, independent of all others, that learning never leaves.
+    """
+    counts = np.full((parameters.n_variables, parameters.n_labels), 0.5)
+    for label in range(parameters.n_labels):
+        counts[:, label] += samples.weights @ (samples.labels == label)
+    unary = np.log(counts)
+    unary -= unary.mean(axis=1, keepdims=True)
+    tables = np.zeros((parameters.n_edges, parameters.n_labels**2))
+    hidden = np.all(samples.labels < 0, axis=0)
+    joined = hidden[parameters.edges].any(axis=1)
+    if joined.any():
+        generator = np.random.default_rng(0 if random_state is None else random_state)
+        size = (int(joined.sum()), tables.shape[1])
+        tables[joined] = generator.normal(scale=HIDDEN_COUPLING, size=size)
+    potentials = Potentials.from_flat(parameters.graph, unary.reshape(-1), tables.reshape(-1))
+    return parameters.weights_of(potentials)
+
+
+# -- The builders that `fieldfit.models.dispatch` names ------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SampleData:
+    """One model and its samples."""
+
+    parameters: PairwiseParameters
+    samples: Samples
+    n_jobs: int | None = None
+
+
+def likelihood_problem(objective: Likelihood | Camel, data: SampleData) -> LikelihoodProblem:
+    """The log-partition once for all samples; CAMEL's rounds take its linear model."""
+    return LikelihoodProblem(data.parameters, data.samples, objective.inference, objective)
+
+
+def dual_problem(objective: MLEStruct, data: SampleData) -> LikelihoodProblem:
+    """The same with a concave entropy: one block of the dual, of the weight of all samples."""
+    concave_counting_numbers(objective.entropy, data.parameters.graph)
+    inference = SumProduct(entropy=objective.entropy, tol=MESSAGE_TOL)
+    return LikelihoodProblem(data.parameters, data.samples, inference, objective)
+
+
+def moment_matching_problem(objective: MomentMatching, data: SampleData) -> MomentMatchingProblem:
+    """The surrogate likelihood with its closed form."""
+    return MomentMatchingProblem(data.parameters, data.samples, objective)
+
+
+def pseudo_likelihood_problem(
+    objective: PseudoLikelihood, data: SampleData
+) -> PseudoLikelihoodProblem | NotApplicable:
+    """Kernels over all samples, for conditionals of single variables."""
+    if objective.blocks is not None:
+        return NotApplicable(
+            "the pseudo-likelihood kernels over samples serve single variables, not blocks"
+        )
+    return PseudoLikelihoodProblem(data.parameters, data.samples, data.n_jobs)
+
+
+def replicated_problem(objective: Objective, data: SampleData) -> ReplicatedProblem:
+    """Any objective, on a copy of the graph for each distinct sample."""
+    return ReplicatedProblem(data.parameters, data.samples, objective)

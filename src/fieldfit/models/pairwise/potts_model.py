@@ -14,16 +14,17 @@ for the correction.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.errors import InvalidInputError
-from fieldfit.learners.problem import n_threads
-from fieldfit.models.pairwise.pairwise_mrf import GenerativeEstimator
+from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
 from fieldfit.models.pairwise.sample_data import (
     MAX_LABELS,
@@ -37,7 +38,7 @@ from fieldfit.objectives.base import Objective
 __all__ = ["PottsModel", "sequence_weights"]
 
 
-class PottsModel(GenerativeEstimator):
+class PottsModel(PairwiseMRF):
     """Fields and full coupling tables of variables with ``q`` labels.
 
     Parameters
@@ -61,10 +62,16 @@ class PottsModel(GenerativeEstimator):
         Of the parameters in the *zero-sum gauge* (fields, then couplings), because data determine
         only what does not depend on the gauge.
 
-    Examples -------- >>> import numpy as np >>> rng = np.random.default_rng(0) >>> first =
-    rng.integers(0, 3, 3000) >>> samples = np.stack([first, (first + rng.integers(0, 2, 3000)) % 3,
-    rng.integers(0, 3, 3000)], 1) >>> model = PottsModel(l2=1.0).fit(samples) >>> scores =
-    model.contact_scores() >>> bool(scores[0, 1] > max(scores[0, 2], scores[1, 2])) True
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> first = rng.integers(0, 3, 3000)
+    >>> second = (first + rng.integers(0, 2, 3000)) % 3
+    >>> samples = np.stack([first, second, rng.integers(0, 3, 3000)], axis=1)
+    >>> scores = PottsModel(l2=1.0).fit(samples).contact_scores()
+    >>> bool(scores[0, 1] > max(scores[0, 2], scores[1, 2]))
+    True
     """
 
     _parameters: PottsParameters
@@ -74,13 +81,13 @@ class PottsModel(GenerativeEstimator):
         objective: str | Objective = "pseudolikelihood",
         *,
         n_labels: int | None = None,
-        l2: float = 1.0,
+        l2: float = 1.0,  # tables are redundant and large: a prior chooses the gauge
         l1: float = 0.0,
-        max_iter: int = 500,
+        max_iter: int = 500,  # a million weights, of which the ranking of contacts is wanted
         tol: float = 1e-4,
         learner: Any = None,
         identity: float = 0.8,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -128,12 +135,8 @@ class PottsModel(GenerativeEstimator):
         are), without the rows and columns of ``ignore_labels`` (gaps, for instance);
         ``correction=None`` leaves them as they are.  Pairs without an edge have 0.
         """
-        if gauge not in ("zero-sum", "fitted"):
-            raise InvalidInputError(f"gauge must be 'zero-sum' or 'fitted', got {gauge!r}")
-        if correction not in ("average-product", None):
-            raise InvalidInputError(
-                f"correction must be 'average-product' or None, got {correction!r}"
-            )
+        require_one_of("gauge", gauge, ("zero-sum", "fitted"))
+        require_one_of("correction", correction, ("average-product",), or_none=True)
         tables = self.zero_sum_couplings_ if gauge == "zero-sum" else self.couplings_
         q = tables.shape[1]
         ignored = np.asarray(ignore_labels, dtype=np.int64).reshape(-1)
@@ -199,14 +202,8 @@ class PottsModel(GenerativeEstimator):
 
     def _check_options(self) -> None:
         super()._check_options()
-        if self.n_labels is not None and not 2 <= self.n_labels <= MAX_LABELS:
-            raise InvalidInputError(
-                f"n_labels must be None or in 2..{MAX_LABELS}, got {self.n_labels!r}"
-            )
-        if not 0.0 < self.identity <= 1.0:
-            raise InvalidInputError(
-                f"identity must be above 0 and at most 1, got {self.identity!r}"
-            )
+        require_integer("n_labels", self.n_labels, at_least=2, at_most=MAX_LABELS, or_none=True)
+        require_number("identity", self.identity, above=0, at_most=1)
 
     def _check_columns(self, labels: LabelMatrix) -> None:
         seen = np.unique(labels[labels >= 0])
@@ -275,8 +272,7 @@ def sequence_weights(
     >>> sequence_weights([[0, 1, 2, 3], [0, 1, 2, 2], [3, 3, 3, 3]], identity=0.75).tolist()
     [0.5, 0.5, 1.0]
     """
-    if not 0.0 < identity <= 1.0:
-        raise InvalidInputError(f"identity must be above 0 and at most 1, got {identity!r}")
+    require_number("identity", identity, above=0, at_most=1)
     labels = checked_labels(samples)
     distinct, inverse, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     n_rows, n_columns = distinct.shape
@@ -290,12 +286,11 @@ def sequence_weights(
     share = 1.0 - np.sqrt(1.0 - np.linspace(0.0, 1.0, n_jobs + 1))
     bounds = np.round(share * n_rows).astype(int).tolist()
 
-    def compare(begin: int, end: int) -> FloatArray:
+    def compare(rows: tuple[int, int]) -> FloatArray:
         found = np.zeros(n_rows)
-        add_similar(padded, counts.astype(np.float64), most_different, begin, end, found)
+        add_similar(padded, counts.astype(np.float64), most_different, *rows, found)
         return found
 
-    with ThreadPoolExecutor(n_jobs) as pool:
-        for found in pool.map(compare, bounds[:-1], bounds[1:]):
-            totals += found  # whole numbers: the sum is exact in any order
+    for found in ordered_map(compare, pairwise(bounds), n_jobs):
+        totals += found  # whole numbers: the sum is exact in any order
     return np.asarray(1.0 / totals[inverse.reshape(-1)])

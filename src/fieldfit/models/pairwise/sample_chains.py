@@ -1,4 +1,4 @@
-"""Contrastive divergence of generative models: one Gibbs chain for each sample, one shared model.
+"""Contrastive divergence of a pairwise Markov random field: one Gibbs chain for each sample.
 
 Samples are cut into mini-batches at random, once; a learner takes a step after each of them.  The
 chains of a mini-batch run together on the model at the current weights, and no graph is made for a
@@ -16,22 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._parallel import n_threads
 from fieldfit._typing import FloatArray
-from fieldfit.errors import TooLargeError
-from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.conditioning import GeneralModel, condition, sweep_form
-from fieldfit.inference.gibbs.gibbs import Gibbs
 from fieldfit.inference.gibbs.gibbs_chains import ChainRunner
 from fieldfit.inference.gibbs.gibbs_sweeps import Chains
-from fieldfit.inference.junction_tree.exact import Exact, sample_exactly
-from fieldfit.learners.problem import Assessment, n_threads, total
+from fieldfit.learners.problem import ProblemValue, total
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters
-from fieldfit.models.pairwise.pairwise_problems import GenerativeProblem
+from fieldfit.models.pairwise.pairwise_problems import PairwiseProblem, SampleData
 from fieldfit.models.pairwise.sample_conditionals import count_pairs
 from fieldfit.models.pairwise.sample_data import Samples
 from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence, Drawn
 
-__all__ = ["ChainsProblem", "draw_samples", "independent_start"]
+__all__ = ["GibbsChainsProblem", "gibbs_chains_problem"]
 
 LabelRows = NDArray[np.int32]
 
@@ -49,7 +46,7 @@ class _Rows:
     missing: NDArray[np.bool_]
 
 
-class ChainsProblem(GenerativeProblem):
+class GibbsChainsProblem(PairwiseProblem):
     """Statistics of the samples against those after some sweeps from them."""
 
     is_smooth = False
@@ -77,12 +74,12 @@ class ChainsProblem(GenerativeProblem):
         ]
         self._completed: list[list[LabelRows | None]] = []
         self._pool: LabelRows | None = None
-        self.forget()
+        self.reset_warm_start()
 
-    def assess(self, weights: FloatArray) -> Assessment:
-        return total([self.assess_part(weights, part) for part in range(self.n_parts)])
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
+        return total([self.evaluate_part(weights, part) for part in range(self.n_parts)])
 
-    def assess_part(self, weights: FloatArray, part: int) -> Assessment:
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         given, options = self.parameters, self.objective
         potentials = given.potentials(weights)
         model, colors = condition(given.graph, potentials, None)
@@ -113,7 +110,7 @@ class ChainsProblem(GenerativeProblem):
             share = sum(rows.weights.sum() for rows in self._parts[part]) / len(self._pool)
             count(self._pool, np.full(len(self._pool), share))
         n_rows = sum(len(rows.labels) for rows in self._parts[part])
-        return Assessment(None, given.table_gradient(unary, tables), 0, n_rows)
+        return ProblemValue(None, given.table_gradient(unary, tables), 0, n_rows)
 
     def _complete(
         self,
@@ -155,7 +152,7 @@ class ChainsProblem(GenerativeProblem):
         with ChainRunner(graph, sweep_form(graph, model), colors, chains, self.n_jobs) as runner:
             runner.advance(n_sweeps)
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Chains start at the samples again."""
         self._completed = [[None] * len(part) for part in self._parts]
         self._pool = None
@@ -174,59 +171,6 @@ def _grouped(labels: LabelRows, weights: FloatArray) -> list[_Rows]:
     ]
 
 
-# -- Generative drawing --------------------------------------------------------------------
-# Samples from a generative model, and the model of independent variables that fits samples.
-
-
-#: Memory in bytes and table entries up to which samples are exact; about a second.
-LIMITS = Exact(max_memory=2.0**28, max_operations=1e8)
-#: Gibbs chains that run side by side.
-N_CHAINS = 64
-#: Size of the entries that couplings of hidden variables start with.
-HIDDEN_COUPLING = 0.1
-
-
-def draw_samples(
-    parameters: PairwiseParameters,
-    weights: FloatArray,
-    n_samples: int,
-    generator: np.random.Generator,
-    *,
-    burn_in: int,
-    n_sweeps_between: int,
-) -> NDArray[np.int64]:
-    """Labels, shape (n_samples, n_variables): exact where that is cheap, else by Gibbs chains."""
-    graph, potentials = parameters.graph, parameters.potentials(weights)
-    try:
-        exact = sample_exactly(graph, potentials, n_samples, random_state=generator, limits=LIMITS)
-        return exact.astype(np.int64)
-    except TooLargeError:
-        n_chains = max(1, min(n_samples, N_CHAINS))
-        gibbs = Gibbs(burn_in=burn_in, n_chains=n_chains, random_state=generator)
-        drawn = gibbs.sample(graph, potentials, n_samples, n_sweeps_between)
-        return drawn.astype(np.int64)
-
-
-def independent_start(
-    parameters: PairwiseParameters, samples: Samples, random_state: int | None = None
-) -> FloatArray:
-    """Weights of independent variables with the samples' frequencies.
-
-    Half a sample is added to each label, so that one that never occurs has a finite field.
-    Variables that are hidden in all samples start with small random couplings: at zero they
-    would say nothing about the others, and learning would never find out what they could say.
-    """
-    counts = np.full((parameters.n_variables, parameters.n_labels), 0.5)
-    for label in range(parameters.n_labels):
-        counts[:, label] += samples.weights @ (samples.labels == label)
-    unary = np.log(counts)
-    unary -= unary.mean(axis=1, keepdims=True)
-    tables = np.zeros((parameters.n_edges, parameters.n_labels**2))
-    hidden = np.all(samples.labels < 0, axis=0)
-    joined = hidden[parameters.edges].any(axis=1)
-    if joined.any():
-        generator = np.random.default_rng(0 if random_state is None else random_state)
-        size = (int(joined.sum()), tables.shape[1])
-        tables[joined] = generator.normal(scale=HIDDEN_COUPLING, size=size)
-    potentials = Potentials.from_flat(parameters.graph, unary.reshape(-1), tables.reshape(-1))
-    return parameters.weights_of(potentials)
+def gibbs_chains_problem(objective: ContrastiveDivergence, data: SampleData) -> GibbsChainsProblem:
+    """Contrastive divergence, for `fieldfit.models.dispatch`."""
+    return GibbsChainsProblem(data.parameters, data.samples, objective, data.n_jobs)

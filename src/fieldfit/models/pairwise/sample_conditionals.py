@@ -1,4 +1,4 @@
-"""Pseudo-likelihood of one pairwise model over many complete samples.
+"""Pseudo-likelihood kernels of one pairwise Markov random field over many complete samples.
 
 All samples share the parameters, so no graph is built for a sample.  The value is
 
@@ -20,7 +20,7 @@ Reference: Besag, "Statistical analysis of non-lattice data", The Statistician 2
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ def _binary_variable(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def label_conditionals(
-    lanes: Any,
+    lanes: tuple[float, ...],
     begin: int,
     end: int,
     neighbors: Neighbors,
@@ -151,7 +151,7 @@ def label_conditionals(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def _label_variable(
-    lanes: Any,
+    lanes: tuple[float, ...],
     variable: int,
     neighbors: Neighbors,
     fields: FloatArray,
@@ -209,7 +209,7 @@ def _label_variable(
 
 @kernel(inline="always")
 def _add_rows(
-    lanes: Any,
+    lanes: tuple[float, ...],
     neighbors: Neighbors,
     first: int,
     degree: int,

@@ -1,4 +1,4 @@
-"""Label samples as the generative estimators take them: checked, with equal rows put together.
+"""Label samples of a Markov random field: checked, with equal rows put together.
 
 A row is one joint observation of all variables, ``-1`` where a label is missing.  Rows that are
 equal are kept once; ``weights`` are the sums of their weights ``v`` (the objective is linear in

@@ -1,4 +1,4 @@
-"""The log-partition of a generative model as a function of its weights.
+"""Log-partition of a pairwise Markov random field as a function of its weights, with derivatives.
 
 All samples share one model, so learning by (surrogate) likelihood needs it once in each iteration,
 with its gradient (the model's moments) and, for standard errors, its Hessian (their covariance).
@@ -33,7 +33,7 @@ __all__ = [
     "subset_moments",
 ]
 
-# -- All configurations of a small pairwise model on {0, 1}, in a vector of length ``2**n`` ---
+# -- Enumeration of all ``2**n`` configurations of a small binary model --------------------
 # Configuration ``y`` is the integer with bit ``i`` equal to ``y_i``.  Scores
 #
 #     s(y) = sum_i t_i y_i + sum_{i > j} w_ij y_i y_j
@@ -88,7 +88,7 @@ def subset_moments(weights: FloatArray) -> None:
         step *= 2
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Exact, enumerated or inferred log-partitions ------------------------------------------
 
 
 #: Variables up to which all ``2**n`` configurations are held in memory (128 MB, 0.3 s).
@@ -111,7 +111,7 @@ class Partition(ABC):
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Second derivatives of ``B``."""
 
-    def forget(self) -> None:  # noqa: B027  (most keep nothing)
+    def reset_warm_start(self) -> None:  # noqa: B027  (most keep nothing)
         """Drop what the next evaluation would start from."""
 
 
@@ -184,7 +184,7 @@ class InferredPartition(Partition):
         hessian: FloatArray = design.T @ response.apply(design)
         return (hessian + hessian.T) / 2.0
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         self._last = None
 
 

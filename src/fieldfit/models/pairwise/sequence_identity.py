@@ -1,4 +1,4 @@
-"""How many sequences of an alignment are similar to each sequence.
+"""Sequence reweighting by identity: how many sequences of an alignment are similar to each.
 
 Two sequences are similar if at most ``most_different`` of their columns differ.  All pairs are
 compared: a comparison of 53 columns takes about a dozen nanoseconds, because 32 columns fit
@@ -7,11 +7,10 @@ into one vector register.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._typing import FloatArray
 from fieldfit.numeric.compile import kernel
 
 __all__ = ["CHUNK", "add_similar"]
@@ -23,11 +22,11 @@ CHUNK = 64
 @kernel
 def add_similar(
     labels: NDArray[np.uint8],
-    counts: NDArray[np.float64],
+    counts: FloatArray,
     most_different: int,
     begin: int,
     end: int,
-    totals: Any,
+    totals: FloatArray,
 ) -> None:
     """For each row in ``begin:end`` and every later similar row, add one's count to the other.
 

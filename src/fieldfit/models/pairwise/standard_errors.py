@@ -1,4 +1,4 @@
-"""Standard errors from the sandwich covariance.
+"""Sandwich estimator (Huber-White robust covariance) of fitted weights: standard errors.
 
 An estimator that solves ``sum_m v_m g_m(w) + l2 w = 0`` (``g_m``: gradient of the objective of
 sample ``m``) is asymptotically normal around the weights that the same equation has in the
@@ -11,9 +11,9 @@ where ``g`` is the weighted mean.  It holds whether or not the objective is a tr
 the pseudo-likelihood and for surrogates (Wainwright 2006, proposition 1), where ``J`` and ``K``
 differ.  For the exact likelihood of a model that is true, ``J = K`` is Fisher's information.
 
-Weights are importance weights: a sample of weight 2 counts as one observation with twice the say,
-not as two.  The penalty is part of the equation, so errors describe the shrunk estimate; what the
-shrinking itself adds (a bias towards zero) is not in them.
+Weights are importance weights: a sample of weight 2 counts as one observation of twice the
+influence, not as two.  The penalty is part of the equation, so errors describe the shrunk estimate;
+what the shrinking itself adds (a bias towards zero) is not in them.
 
 Where the parametrisation is redundant, ``J`` has a null space (moving along it changes no
 probability); the generalised inverse leaves it out, and the covariance is that of the part that
@@ -30,7 +30,7 @@ import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit.errors import TooLargeError
-from fieldfit.models.pairwise.pairwise_problems import GenerativeProblem
+from fieldfit.models.pairwise.pairwise_problems import PairwiseProblem
 
 __all__ = ["MAX_WEIGHTS", "sandwich_covariance"]
 
@@ -40,7 +40,7 @@ MAX_WEIGHTS = 5000
 NULL_SHARE = 1e-10
 
 
-def sandwich_covariance(problem: GenerativeProblem, weights: FloatArray, l2: float) -> FloatArray:
+def sandwich_covariance(problem: PairwiseProblem, weights: FloatArray, l2: float) -> FloatArray:
     """Covariance matrix of fitted weights."""
     if problem.n_weights > MAX_WEIGHTS:
         raise TooLargeError(
