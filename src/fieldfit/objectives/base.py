@@ -28,10 +28,15 @@ __all__ = [
     "Evaluation",
     "Inference",
     "Objective",
+    "ProblemKind",
     "default_prediction",
     "raise_impossible",
     "require_possible",
     "require_possible_where_seen",
+]
+
+ProblemKind = Literal[
+    "sum", "likelihood", "camel", "closed-form", "conditionals", "chains", "dual", "hinge"
 ]
 
 
@@ -97,8 +102,37 @@ class Objective(ABC):
     #: False where the gradient leaves out a part of the derivative of the values: they say whether
     #: a model is good, but not whether a step along the gradient was.
     is_conservative: ClassVar[bool] = True
+    #: The learner that it is meant for, by name: ``"lbfgs"``, ``"adam"`` (subgradients and draws),
+    #: ``"camel-rounds"`` or ``"dual-frank-wolfe"``.  The last two need complete labels; where some
+    #: are missing, `evaluate` is minimised as for any other objective.
+    learner_name: ClassVar[str] = "lbfgs"
     #: How an estimator turns a fitted model into labels, unless it is told otherwise.
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
+
+    @property
+    def problem_kind(self) -> ProblemKind:
+        """The form of the learning problem, by which models choose how to pose it.
+
+        A model that has no faster form for a kind falls back to ``"sum"``, which is always right.
+
+        ==================  =====================================================================
+        ``"sum"``           a sum over examples of `evaluate`
+        ``"likelihood"``    log-partition minus score: of complete labels only the statistics
+                            matter, and ``inference`` gives the rest
+        ``"camel"``         the same with the maximum entropy of CAMEL; its learner has rounds
+        ``"closed-form"``   solved by ``moments`` and ``potentials`` without iterations
+        ``"conditionals"``  a sum over variables of their conditional distributions
+        ``"chains"``        expectations from Gibbs chains, one for each sample
+        ``"dual"``          a concave dual over one polytope for each example (``entropy``, ``map``)
+        ``"hinge"``         loss-augmented decoding with the Hamming loss times ``margin``
+        ==================  =====================================================================
+        """
+        return "sum"
+
+    @property
+    def initial_step(self) -> float | None:
+        """First step of a stochastic learner that is not told one; ``None``: the learner's own."""
+        return None
 
     @property
     def n_weight_sets(self) -> int:

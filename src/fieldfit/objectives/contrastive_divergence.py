@@ -34,12 +34,18 @@ from fieldfit.objectives.base import (
     Evaluation,
     Inference,
     Objective,
+    ProblemKind,
     default_prediction,
     raise_impossible,
     require_possible,
 )
 
 __all__ = ["ContrastiveDivergence", "Drawn"]
+
+#: First step for persistent chains, which must keep up with the weights.  With Adam's own, 0.1,
+#: a machine of 8 hidden units on digits was worse after 100 epochs than independent pixels; with
+#: this one it was as good as with chains that start at the data.
+PERSISTENT_STEP = 0.02
 
 
 class Drawn(NamedTuple):
@@ -77,6 +83,7 @@ class ContrastiveDivergence(Objective):
     """
 
     name: ClassVar[str] = "cd"
+    learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_conservative: ClassVar[bool] = False
     n_sweeps: int = 1
@@ -89,6 +96,16 @@ class ContrastiveDivergence(Objective):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
                 raise InvalidInputError(f"{name} must be an integer of at least 1, got {given!r}")
+
+    @property
+    def initial_step(self) -> float | None:
+        """Short for persistent chains, which must keep up with the weights."""
+        return PERSISTENT_STEP if self.persistent else None
+
+    @property
+    def problem_kind(self) -> ProblemKind:
+        """Form of the learning problem."""
+        return "chains"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -37,6 +37,7 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import (
     Evaluation,
     Objective,
+    ProblemKind,
     default_prediction,
     raise_impossible,
     require_possible,
@@ -73,6 +74,9 @@ class MaxMargin(Objective):
     """
 
     name: ClassVar[str] = "max-margin"
+    learner_name: ClassVar[str] = "adam"
+    #: Weight of the Hamming loss in the search.
+    margin: ClassVar[float] = 1.0
     is_smooth: ClassVar[bool] = False
     decode: ClassVar[Literal["marginals", "map"]] = "map"
     oracle: MapOracle | None = None
@@ -83,11 +87,16 @@ class MaxMargin(Objective):
         if self.loss != "hamming":
             raise InvalidInputError(f"loss must be 'hamming', got {self.loss!r}")
 
+    @property
+    def problem_kind(self) -> ProblemKind:
+        """Form of the learning problem."""
+        return "hinge"
+
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and a subgradient; examples whose maximum is not proved count as unconverged."""
-        return hinge(batch, potentials, labels, self.oracle, margin=1.0)
+        return hinge(batch, potentials, labels, self.oracle, self.margin)
 
     def prediction(self, graph: FactorGraph) -> SumProduct:
         """For marginals, which this objective does not fit (see `default_prediction`)."""
@@ -201,6 +210,9 @@ class Perceptron(Objective):
     """
 
     name: ClassVar[str] = "perceptron"
+    learner_name: ClassVar[str] = "adam"
+    #: Weight of the Hamming loss in the search: none.
+    margin: ClassVar[float] = 0.0
     is_smooth: ClassVar[bool] = False
     is_homogeneous: ClassVar[bool] = True
     decode: ClassVar[Literal["marginals", "map"]] = "map"
@@ -209,11 +221,16 @@ class Perceptron(Objective):
     def __post_init__(self) -> None:
         require_oracle(self.oracle)
 
+    @property
+    def problem_kind(self) -> ProblemKind:
+        """Form of the learning problem."""
+        return "hinge"
+
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and a subgradient; examples whose maximum is not proved count as unconverged."""
-        return hinge(batch, potentials, labels, self.oracle, margin=0.0)
+        return hinge(batch, potentials, labels, self.oracle, self.margin)
 
     def prediction(self, graph: FactorGraph) -> SumProduct:
         """For marginals, which this objective does not fit (see `default_prediction`)."""
