@@ -1,7 +1,26 @@
-"""What every objective is: labels and potentials in, values and a gradient on the potentials out.
+"""Objectives (loss functions) of learning: labels and potentials in, values and gradients out.
 
-Objectives live in potential space.  Who made the potentials (a template, a network, a table) is not
-their business, and so one objective serves every model.
+    values_m = L(th_m, y_m),    gradient = d sum_m L / d th          for each example m
+
+Objectives live in potential space.  Who made the potentials (a template, a network, a table) does
+not matter to them, and so one objective serves every model.
+
+What a learner or a model has to know of an objective is declared by the class.  ``problem_kind`` is
+the form of the learning problem; a model without a faster form for a kind falls back to ``"sum"``,
+which is always right:
+
+======================  ==========================================================================
+``"sum"``               a sum over examples of `Objective.evaluate`
+``"likelihood"``        log-partition minus score: of complete labels only the statistics matter,
+                        and ``inference`` gives the rest
+``"camel"``             the same with the maximum entropy of CAMEL, whose learner has rounds
+``"moments"``           solved in closed form by ``moments`` and ``potentials``
+``"pseudolikelihood"``  a sum over variables of conditional distributions (of blocks, if there are
+                        ``blocks``)
+``"chains"``            expectations from Gibbs chains, one for each sample
+``"dual"``              a concave dual over one polytope for each example (``entropy``, ``oracle``)
+``"margin"``            loss-augmented decoding with ``margin`` times the Hamming loss
+======================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -28,15 +47,10 @@ __all__ = [
     "Evaluation",
     "Inference",
     "Objective",
-    "ProblemKind",
     "default_prediction",
     "raise_impossible",
     "require_possible",
     "require_possible_where_seen",
-]
-
-ProblemKind = Literal[
-    "sum", "likelihood", "camel", "closed-form", "conditionals", "chains", "dual", "hinge"
 ]
 
 
@@ -102,6 +116,9 @@ class Objective(ABC):
     #: False where the gradient leaves out a part of the derivative of the values: they say whether
     #: a model is good, but not whether a step along the gradient was.
     is_conservative: ClassVar[bool] = True
+    #: The form of the learning problem, by which models choose how to pose it: one of the kinds
+    #: that the head of this file lists.
+    problem_kind: ClassVar[str] = "sum"
     #: The learner that it is meant for, by name: ``"lbfgs"``, ``"adam"`` (subgradients and draws),
     #: ``"camel-rounds"`` or ``"dual-frank-wolfe"``.  The last two need complete labels; where some
     #: are missing, `evaluate` is minimised as for any other objective.
@@ -110,37 +127,16 @@ class Objective(ABC):
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 
     @property
-    def problem_kind(self) -> ProblemKind:
-        """The form of the learning problem, by which models choose how to pose it.
-
-        A model that has no faster form for a kind falls back to ``"sum"``, which is always right.
-
-        ==================  =====================================================================
-        ``"sum"``           a sum over examples of `evaluate`
-        ``"likelihood"``    log-partition minus score: of complete labels only the statistics
-                            matter, and ``inference`` gives the rest
-        ``"camel"``         the same with the maximum entropy of CAMEL; its learner has rounds
-        ``"closed-form"``   solved by ``moments`` and ``potentials`` without iterations
-        ``"conditionals"``  a sum over variables of their conditional distributions
-        ``"chains"``        expectations from Gibbs chains, one for each sample
-        ``"dual"``          a concave dual over one polytope for each example (``entropy``, ``map``)
-        ``"hinge"``         loss-augmented decoding with the Hamming loss times ``margin``
-        ==================  =====================================================================
-        """
-        return "sum"
-
-    @property
-    def initial_step(self) -> float | None:
-        """First step of a stochastic learner that is not told one; ``None``: the learner's own."""
-        return None
-
-    @property
     def n_weight_sets(self) -> int:
         """Sets of weights that it learns side by side.
 
         Above 1 if every sweep has its own, or if entropies are fitted beside potentials.
         """
         return 1
+
+    def learner_options(self) -> dict[str, float]:
+        """Options of `learner_name` that differ from its defaults."""
+        return {}
 
     def templates(self, template: Template) -> tuple[Template, ...]:
         """The map from weights to potentials of every set; the model's own for all by default."""

@@ -40,7 +40,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.free_energy.double_loop import DoubleLoop
 from fieldfit.inference.messages.sum_product import SumProduct
-from fieldfit.objectives.base import Evaluation, Inference, Objective, ProblemKind
+from fieldfit.objectives.base import Evaluation, Inference, Objective
 from fieldfit.objectives.likelihood import Likelihood
 
 __all__ = ["Camel"]
@@ -92,6 +92,7 @@ class Camel(Objective):
     """
 
     name: ClassVar[str] = "camel"
+    problem_kind: ClassVar[str] = "camel"
     learner_name: ClassVar[str] = "camel-rounds"
     variant: Literal["camel0", "cccp", "cccp-empirical"] = "cccp"
     solver: Literal["joint", "double-loop"] = "double-loop"
@@ -132,11 +133,6 @@ class Camel(Objective):
         if self.variant == "camel0":
             return SumProduct(entropy=Convex(unary=0.0), tol=self.tol)
         return DoubleLoop(tol=self.tol)
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "camel"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -34,7 +34,6 @@ from fieldfit.objectives.base import (
     Evaluation,
     Inference,
     Objective,
-    ProblemKind,
     default_prediction,
     raise_impossible,
     require_possible,
@@ -42,9 +41,9 @@ from fieldfit.objectives.base import (
 
 __all__ = ["ContrastiveDivergence", "Drawn"]
 
-#: First step for persistent chains, which must keep up with the weights.  With Adam's own, 0.1,
-#: a machine of 8 hidden units on digits was worse after 100 epochs than independent pixels; with
-#: this one it was as good as with chains that start at the data.
+#: First step of the learner with persistent chains, which must keep up with the weights.  With
+#: Adam's own, 0.1, a machine of 8 hidden units on digits was worse after 100 epochs than
+#: independent pixels; with this one it was as good as with chains that start at the data.
 PERSISTENT_STEP = 0.02
 
 
@@ -83,6 +82,7 @@ class ContrastiveDivergence(Objective):
     """
 
     name: ClassVar[str] = "cd"
+    problem_kind: ClassVar[str] = "chains"
     learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_conservative: ClassVar[bool] = False
@@ -97,15 +97,9 @@ class ContrastiveDivergence(Objective):
             if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
                 raise InvalidInputError(f"{name} must be an integer of at least 1, got {given!r}")
 
-    @property
-    def initial_step(self) -> float | None:
-        """Short for persistent chains, which must keep up with the weights."""
-        return PERSISTENT_STEP if self.persistent else None
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "chains"
+    def learner_options(self) -> dict[str, float]:
+        """Short steps for persistent chains."""
+        return {"step": PERSISTENT_STEP} if self.persistent else {}
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -32,7 +32,6 @@ from fieldfit.objectives.base import (
     Evaluation,
     Inference,
     Objective,
-    ProblemKind,
     raise_impossible,
     require_possible,
 )
@@ -59,12 +58,8 @@ class Likelihood(Objective):
     """
 
     name: ClassVar[str] = "likelihood"
+    problem_kind: ClassVar[str] = "likelihood"
     inference: Inference = field(default_factory=Exact)
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "likelihood"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -37,7 +37,6 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import (
     Evaluation,
     Objective,
-    ProblemKind,
     default_prediction,
     raise_impossible,
     require_possible,
@@ -74,9 +73,10 @@ class MaxMargin(Objective):
     """
 
     name: ClassVar[str] = "max-margin"
-    learner_name: ClassVar[str] = "adam"
+    problem_kind: ClassVar[str] = "margin"
     #: Weight of the Hamming loss in the search.
     margin: ClassVar[float] = 1.0
+    learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     decode: ClassVar[Literal["marginals", "map"]] = "map"
     oracle: MapOracle | None = None
@@ -86,11 +86,6 @@ class MaxMargin(Objective):
         require_oracle(self.oracle)
         if self.loss != "hamming":
             raise InvalidInputError(f"loss must be 'hamming', got {self.loss!r}")
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "hinge"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -210,9 +205,10 @@ class Perceptron(Objective):
     """
 
     name: ClassVar[str] = "perceptron"
-    learner_name: ClassVar[str] = "adam"
+    problem_kind: ClassVar[str] = "margin"
     #: Weight of the Hamming loss in the search: none.
     margin: ClassVar[float] = 0.0
+    learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_homogeneous: ClassVar[bool] = True
     decode: ClassVar[Literal["marginals", "map"]] = "map"
@@ -220,11 +216,6 @@ class Perceptron(Objective):
 
     def __post_init__(self) -> None:
         require_oracle(self.oracle)
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "hinge"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -31,7 +31,7 @@ from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe, concave_counting_numbers
 from fieldfit.inference.map.base import MapOracle, require_oracle
 from fieldfit.inference.messages.sum_product import SumProduct
-from fieldfit.objectives.base import Evaluation, Inference, Objective, ProblemKind
+from fieldfit.objectives.base import Evaluation, Inference, Objective
 from fieldfit.objectives.likelihood import Likelihood
 
 __all__ = ["MLEStruct"]
@@ -89,6 +89,7 @@ class MLEStruct(Objective):
     """
 
     name: ClassVar[str] = "mle-struct"
+    problem_kind: ClassVar[str] = "dual"
     learner_name: ClassVar[str] = "dual-frank-wolfe"
     entropy: Entropy = field(default_factory=TreeReweighted)
     oracle: MapOracle | None = None
@@ -119,11 +120,6 @@ class MLEStruct(Objective):
         require_oracle(self.oracle)
         if not self.tol > 0.0:
             raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "dual"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

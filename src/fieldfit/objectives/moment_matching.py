@@ -31,7 +31,7 @@ from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.inference.messages.message_beliefs import largest_disagreements
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.numeric.compile import kernel
-from fieldfit.objectives.base import Evaluation, Objective, ProblemKind
+from fieldfit.objectives.base import Evaluation, Objective
 from fieldfit.objectives.likelihood import Likelihood
 
 __all__ = ["MomentMatching", "count_configurations"]
@@ -101,6 +101,7 @@ class MomentMatching(Objective):
     """
 
     name: ClassVar[str] = "moment-matching"
+    problem_kind: ClassVar[str] = "moments"
     entropy: Entropy = field(default_factory=TreeReweighted)
     smoothing: float = 0.0
 
@@ -168,11 +169,6 @@ class MomentMatching(Objective):
         factors = np.where(used, weight * (tables - independent), 0.0)
         unary = np.repeat(counting.variable_total, graph.cardinalities) * log_unary
         return Potentials.from_flat(graph, unary, factors)
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "closed-form"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -32,13 +32,7 @@ from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
-from fieldfit.objectives.base import (
-    Evaluation,
-    Objective,
-    ProblemKind,
-    default_prediction,
-    raise_impossible,
-)
+from fieldfit.objectives.base import Evaluation, Objective, default_prediction, raise_impossible
 from fieldfit.objectives.block_likelihood import (
     Conditioned,
     MissingGroups,
@@ -235,6 +229,7 @@ class PseudoLikelihood(Objective):
     """
 
     name: ClassVar[str] = "pseudolikelihood"
+    problem_kind: ClassVar[str] = "pseudolikelihood"
     blocks: Literal["tree"] | Sequence[ArrayLike] | BlockRule | None = None
     max_missing: int = 8
 
@@ -249,11 +244,6 @@ class PseudoLikelihood(Objective):
             object.__setattr__(self, "blocks", checked_blocks(given))
         if self.max_missing < 0:
             raise InvalidInputError(f"max_missing must be at least 0, got {self.max_missing}")
-
-    @property
-    def problem_kind(self) -> ProblemKind:
-        """Form of the learning problem."""
-        return "conditionals" if self.blocks is None else "sum"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
