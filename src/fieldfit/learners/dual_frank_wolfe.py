@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference.frank_wolfe.active_set import LONGEST, HullPoint, add_slopes, entropy
+from fieldfit.inference.frank_wolfe.active_set import LONGEST, ActiveSet, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import DualModel
@@ -126,7 +126,7 @@ class Passes(Method):
         self.generator = np.random.default_rng(random_state)
         self.n_passes = 0
         self.promised = np.inf
-        self.hulls: list[HullPoint] = []
+        self.hulls: list[ActiveSet] = []
         self.residual = model.statistics.copy()
         bound = 0.0
         for block in model.blocks:
@@ -137,9 +137,9 @@ class Passes(Method):
                 first = LABEL_SHARE * labelled + (1.0 - LABEL_SHARE) * first
             else:
                 bound = np.inf
-            hull = HullPoint(
+            hull = ActiveSet(
                 first, block.features(first), 0.0, block.coefficients, self.inverse,
-                is_stored=objective.directions == "pairwise",
+                keep_active_set=objective.directions == "pairwise",
             )  # fmt: skip
             self.hulls.append(hull)
             self.residual -= hull.features
@@ -237,7 +237,7 @@ class Passes(Method):
         features = self.model.blocks[block].features(point)
         if self.objective.directions == "pairwise":
             place = hull.add(point, features, 0.0)
-            hull.move_shares(self.residual, 0.0, 1, place)
+            hull.move_weights(self.residual, 0.0, 1, place)
             return
         step = None
         if self.objective.step == "fixed":
@@ -253,7 +253,7 @@ class Passes(Method):
         for _ in range(MAX_ROUNDS):
             left = 0.0
             for hull in self.hulls:
-                left += hull.move_shares(self.residual, 0.1 * aim / len(self.hulls), MOVES)[1]
+                left += hull.move_weights(self.residual, 0.1 * aim / len(self.hulls), MOVES)[1]
             if left <= aim:
                 break
         # sums of many small changes are summed up again

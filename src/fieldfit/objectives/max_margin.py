@@ -31,7 +31,7 @@ from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, selected_entries
-from fieldfit.inference.map.base import MapOracle, require_oracle
+from fieldfit.inference.map.base import MapSearch, require_oracle
 from fieldfit.inference.map.max_product import MaxProduct
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import (
@@ -79,7 +79,7 @@ class MaxMargin(Objective):
     learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     decode: ClassVar[Literal["marginals", "map"]] = "map"
-    oracle: MapOracle | None = None
+    oracle: MapSearch | None = None
     loss: Literal["hamming"] = "hamming"
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ def hinge(
     batch: Batch,
     potentials: Potentials,
     labels: LabelArray,
-    oracle: MapOracle | None,
+    oracle: MapSearch | None,
     margin: float,
 ) -> Evaluation:
     """The loss above with ``Delta`` = ``margin`` for each wrong variable."""
@@ -126,7 +126,7 @@ def hinge(
     return Evaluation(values, gradient, proved & found.optimal_examples)
 
 
-def default_oracle(graph: FactorGraph) -> MapOracle:
+def default_oracle(graph: FactorGraph) -> MapSearch:
     """Exact max-product on a graph without cycles, tree-reweighted max-product otherwise.
 
     With attractive couplings, as most fitted fields have, it finds better labellings than plain
@@ -138,7 +138,7 @@ def default_oracle(graph: FactorGraph) -> MapOracle:
 
 
 def _best_agreeing(
-    batch: Batch, potentials: Potentials, labels: LabelArray, oracle: MapOracle
+    batch: Batch, potentials: Potentials, labels: LabelArray, oracle: MapSearch
 ) -> tuple[LabelArray, FloatArray, BoolArray]:
     """The best labelling that agrees with the given labels, its scores, and what is proved."""
     if np.all(labels >= 0):
@@ -212,7 +212,7 @@ class Perceptron(Objective):
     is_smooth: ClassVar[bool] = False
     is_homogeneous: ClassVar[bool] = True
     decode: ClassVar[Literal["marginals", "map"]] = "map"
-    oracle: MapOracle | None = None
+    oracle: MapSearch | None = None
 
     def __post_init__(self) -> None:
         require_oracle(self.oracle)

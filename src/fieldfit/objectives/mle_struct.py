@@ -29,7 +29,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe, concave_counting_numbers
-from fieldfit.inference.map.base import MapOracle, require_oracle
+from fieldfit.inference.map.base import MapSearch, require_oracle
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import Evaluation, Inference, Objective
 from fieldfit.objectives.likelihood import Likelihood
@@ -92,7 +92,7 @@ class MLEStruct(Objective):
     problem_kind: ClassVar[str] = "dual"
     learner_name: ClassVar[str] = "dual-frank-wolfe"
     entropy: Entropy = field(default_factory=TreeReweighted)
-    oracle: MapOracle | None = None
+    oracle: MapSearch | None = None
     step: Literal["line-search", "fixed"] = "line-search"
     mode: Literal["block", "batch"] = "block"
     directions: Literal["pairwise", "frank-wolfe"] = "pairwise"
@@ -137,4 +137,4 @@ class MLEStruct(Objective):
         """
         if self.oracle is None:
             return SumProduct(entropy=self.entropy)
-        return FrankWolfe(self.oracle, self.entropy)
+        return FrankWolfe(self.oracle, entropy=self.entropy)
