@@ -12,8 +12,7 @@ from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising, random_gr
 from scipy.optimize import linprog
 
 import fieldfit as ff
-from fieldfit.graph.potentials import Beliefs
-from fieldfit.graph.potentials import folded_unary
+from fieldfit.graph.potentials import Beliefs, folded_unary
 from fieldfit.inference.map.linear_program import LinearProgram, local_polytope
 
 

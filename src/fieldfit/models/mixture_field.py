@@ -228,13 +228,13 @@ class MixtureField(FieldEstimator):
                 )
             if not isinstance(self.objective, str):
                 return objective  # with a smoothing of its own
-            return MomentMatching(objective.entropy, self.smoothing)
+            return MomentMatching(objective.entropy, smoothing=self.smoothing)
         if not (isinstance(objective, Likelihood) and isinstance(objective.inference, SumProduct)):
             return None
         entropy = objective.inference.entropy
         if not is_plain or entropy.is_optimized:
             return None
-        return MomentMatching(entropy, self.smoothing)
+        return MomentMatching(entropy, smoothing=self.smoothing)
 
     # -- prediction ---------------------------------------------------------------------------
 

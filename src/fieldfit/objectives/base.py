@@ -31,9 +31,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._typing import BoolArray, FloatArray, LabelArray
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
@@ -49,6 +49,7 @@ __all__ = [
     "Objective",
     "default_prediction",
     "raise_impossible",
+    "require_inference",
     "require_possible",
     "require_possible_where_seen",
 ]
@@ -95,7 +96,7 @@ class Evaluation:
 
     values: FloatArray | None
     gradient: Potentials
-    converged_examples: NDArray[np.bool_]
+    converged_examples: BoolArray
     state: Any = field(default=None, repr=False)
     set_gradients: tuple[Potentials, ...] = ()
 
@@ -182,13 +183,25 @@ class Objective(ABC):
         return None if values is None else float(values.sum()), evaluation.gradient
 
 
-# -- Labels that the potentials rule out: refused by every objective, in one sentence ------
-# A hard zero is part of the model's structure, not a weight that learning could move.  A value of
-# ``+inf`` would end every line search without a word, so labels of weight zero raise
-# `ZeroWeightError` and name the example.
+# -- What objectives check -----------------------------------------------------------------
 
 
-def require_possible(batch: Batch, scores: NDArray[np.float64]) -> None:
+def require_inference(inference: Any) -> None:
+    """Refuse what is no inference over batches of graphs."""
+    if not hasattr(inference, "run_batch"):
+        raise InvalidInputError(
+            "inference must be an object such as Exact(), SumProduct() or MeanField(), "
+            f"got {inference!r}"
+        )
+
+
+# Labels that the potentials rule out are refused by every objective, in one sentence.  A hard zero
+# is part of the model's structure, not a weight that learning could move.  A value of ``+inf``
+# would end every line search without a word, so labels of weight zero raise `ZeroWeightError` and
+# name the example.
+
+
+def require_possible(batch: Batch, scores: FloatArray) -> None:
     """Refuse complete labels of which an example has the score ``-inf``."""
     bad = np.flatnonzero(np.isneginf(scores))
     if len(bad):
@@ -198,9 +211,7 @@ def require_possible(batch: Batch, scores: NDArray[np.float64]) -> None:
         )
 
 
-def require_possible_where_seen(
-    batch: Batch, potentials: Potentials, labels: NDArray[np.int32]
-) -> None:
+def require_possible_where_seen(batch: Batch, potentials: Potentials, labels: LabelArray) -> None:
     """Refuse labels, of which some may be missing, that a single entry of ``-inf`` rules out."""
     graph = batch.graph
     seen = np.flatnonzero(labels >= 0)
@@ -222,7 +233,7 @@ def require_possible_where_seen(
     require_possible(batch, batch.sum_variables(scores) + batch.sum_factors(tables))
 
 
-def raise_impossible(batch: Batch, potentials: Potentials, labels: NDArray[np.int32]) -> NoReturn:
+def raise_impossible(batch: Batch, potentials: Potentials, labels: LabelArray) -> NoReturn:
     """Name an example whose labels are ruled out, as well as single entries can tell."""
     require_possible_where_seen(batch, potentials, labels)
     raise ZeroWeightError(
@@ -231,7 +242,7 @@ def raise_impossible(batch: Batch, potentials: Potentials, labels: NDArray[np.in
     )
 
 
-# -- The inference that predicts where an objective was not trained with one of its own ----
+# -- Predictions of objectives without an inference of their own ---------------------------
 
 
 def default_prediction(graph: FactorGraph) -> SumProduct:
