@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help test demo bench lint format clean
+.PHONY: help test check test-cpus demo bench lint format stubs clean
 
 help:
 	@echo "make demo    install into .venv and run the demonstration"
 	@echo "make test    install into .venv, check style and types, run all tests"
+	@echo "make check   style and types, and the tests of the families you touched (BASE=HEAD)"
+	@echo "make test-cpus   run the numerical tests as other processors would"
 	@echo "make bench   compare with C++, NumPy and other libraries, as ratios in one run"
 	@echo "make lint    style and types only;  make format  rewrite to the style"
+	@echo "make stubs   type stubs of the public names, after a change of the registry"
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +20,14 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 test: $(VENV)/.installed lint
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2  # threads of BLAS only fight the workers
+	# threads of BLAS only fight the workers; a file in one worker makes its fixtures once
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(VENV)/.installed lint
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python .ci/affected.py --base $(or $(BASE),HEAD)
+
+test-cpus: $(VENV)/.installed
+	$(BIN)/python .ci/cpus.py -n 2 --dist loadfile
 
 demo: $(VENV)/.installed
 	$(BIN)/fieldfit demo --out demo
@@ -33,6 +43,9 @@ lint: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+stubs: $(VENV)/.installed
+	$(BIN)/python -c "from fieldfit._registry import write_stubs; write_stubs()"
 
 clean:
 	rm -rf $(VENV) build dist demo bench-results

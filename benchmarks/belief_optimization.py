@@ -15,13 +15,13 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.graph.batch import Batch
 from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, relax_bethe
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.messages.message_arrays import Changes
 from fieldfit.inference.messages.message_run import build_model, initial_state, sweep_kernel
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
-from fieldfit.reproduce._base import markdown_table
 
 N_MODELS = 50
 #: Skip-chains: examples, variables of each, links beyond the chain.

@@ -17,15 +17,15 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.ganapathi2008.ner.data import examples, model_labels, read_documents
+from experiments.ganapathi2008.ner.run import FULL
+from experiments.tables import markdown_table
 from fieldfit.features.text import drop_rare
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.camel_dual import JointDual, WeightDual
 from fieldfit.learners.camel_rounds import CamelRounds
 from fieldfit.learners.problem import TemplateProblem, one_blas_thread
 from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
-from fieldfit.reproduce._base import markdown_table
-from fieldfit.reproduce._camel_ner_data import examples, model_labels, read_documents
-from fieldfit.reproduce.camel_ner import FULL
 
 #: Articles of the comparison of solvers.
 N_ARTICLES = 200

@@ -16,14 +16,14 @@ import numpy as np
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
-from fieldfit.io.seminars import read_seminars
+from experiments.seminar_mails import FILE
+from experiments.seminars_reader import read_seminars
+from experiments.tables import markdown_table
+from experiments.welling_sutton2005.seminars.run import linked_mails
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.problem import TemplateProblem, one_blas_thread
 from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
 from fieldfit.objectives.base import Objective
-from fieldfit.reproduce._base import markdown_table
-from fieldfit.reproduce._seminar_mails import FILE
-from fieldfit.reproduce.contrastive_seminars import linked_mails
 
 #: Sweeps that one contrastive gradient may cost.
 N_SWEEPS = 12

@@ -16,6 +16,7 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
@@ -24,21 +25,22 @@ from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
 from fieldfit.inference.second_order.marginal_hessian import NodeSystem
 from fieldfit.objectives.implicit_loss import ImplicitLoss
 from fieldfit.objectives.marginal_losses import MarginalLoss
-from fieldfit.reproduce._base import markdown_table
 
-BATCHES: dict[str, Callable[[], ff.Batch]] = {
-    "28 x 28, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)]),
-    "28 x 28, 2 labels, 90 pictures": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)] * 90),
-    "100 x 100, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(100, 100, 2)]),
-    "60 x 80, 5 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(60, 80, 5)]),
-    "60 x 80, 11 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(60, 80, 11)]),
+BATCHES: dict[str, Callable[[], ff.graph.Batch]] = {
+    "28 x 28, 2 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.grid(28, 28, 2)]),
+    "28 x 28, 2 labels, 90 pictures": lambda: ff.graph.Batch.of(
+        [ff.FactorGraph.grid(28, 28, 2)] * 90
+    ),
+    "100 x 100, 2 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.grid(100, 100, 2)]),
+    "60 x 80, 5 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.grid(60, 80, 5)]),
+    "60 x 80, 11 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.grid(60, 80, 11)]),
 }
 
 
 class Case:
     """One batch with random potentials and labels, and its beliefs."""
 
-    def __init__(self, batch: ff.Batch) -> None:
+    def __init__(self, batch: ff.graph.Batch) -> None:
         self.batch, graph = batch, batch.graph
         self.potentials, self.labels = random_problem(graph)
         self.inference = ff.SumProduct(ff.Convex(), tol=1e-8)

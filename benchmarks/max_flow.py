@@ -20,9 +20,9 @@ from scipy.sparse.csgraph import maximum_flow
 import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
-from fieldfit.reproduce._base import markdown_table
 
 try:
     import maxflow as peer

@@ -133,7 +133,7 @@ def run() -> list[str]:
         training,
         N_TOGETHER,
     )
-    layer = CRFLayer(field.graph, ff.UnrolledSumProduct(n_sweeps=N_SWEEPS))
+    layer = CRFLayer(field.graph, ff.inference.UnrolledSumProduct(n_sweeps=N_SWEEPS))
     rows = [
         "method | test accuracy, % | mean over labels, % | CPU seconds",
         "--- | --- | --- | ---",

@@ -19,13 +19,13 @@ import fieldfit as ff
 from benchmarks.pages import replace_section, stamp
 from benchmarks.problems import random_problem
 from benchmarks.timing import best_of
+from experiments.tables import markdown_table
 from fieldfit.inference.messages.message_arrays import Changes
 from fieldfit.inference.messages.message_run import build_model, initial_state
 from fieldfit.inference.messages.message_sweeps import run_sweeps
 from fieldfit.inference.messages.schedule import common_labels
 from fieldfit.inference.messages.unrolled_sum_product import UnrolledSumProduct
 from fieldfit.objectives.procedural_loss import ProceduralLoss
-from fieldfit.reproduce._base import markdown_table
 
 N_SWEEPS = 5
 #: So many that what comes before and after the sweeps hardly counts.
@@ -33,18 +33,20 @@ MANY_SWEEPS = 25
 #: Never met: the sweeps do not stop early.
 NO_TOLERANCE = 1e-300
 
-BATCHES: dict[str, Callable[[], ff.Batch]] = {
-    "28 x 28, 2 labels, 90 pictures": lambda: ff.Batch.of([ff.FactorGraph.grid(28, 28, 2)] * 90),
-    "60 x 80, 11 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(60, 80, 11)]),
-    "100 x 100, 2 labels": lambda: ff.Batch.of([ff.FactorGraph.grid(100, 100, 2)]),
-    "500 chains of 20, 9 labels": lambda: ff.Batch.of([ff.FactorGraph.chain(20, 9)] * 500),
+BATCHES: dict[str, Callable[[], ff.graph.Batch]] = {
+    "28 x 28, 2 labels, 90 pictures": lambda: ff.graph.Batch.of(
+        [ff.FactorGraph.grid(28, 28, 2)] * 90
+    ),
+    "60 x 80, 11 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.grid(60, 80, 11)]),
+    "100 x 100, 2 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.grid(100, 100, 2)]),
+    "500 chains of 20, 9 labels": lambda: ff.graph.Batch.of([ff.FactorGraph.chain(20, 9)] * 500),
 }
 
 
 class Case:
     """One batch with random potentials and labels."""
 
-    def __init__(self, batch: ff.Batch, n_sweeps: int = N_SWEEPS) -> None:
+    def __init__(self, batch: ff.graph.Batch, n_sweeps: int = N_SWEEPS) -> None:
         self.batch = batch
         self.n_sweeps = n_sweeps
         self.potentials, self.labels = random_problem(batch.graph)
@@ -115,7 +117,7 @@ def memory_of_tapes() -> str:
 
 def large_picture() -> str:
     """One gradient on 400 x 600 pixels with 5 labels, and the peak memory of the process."""
-    case = Case(ff.Batch.of([ff.FactorGraph.grid(400, 600, 5)]))
+    case = Case(ff.graph.Batch.of([ff.FactorGraph.grid(400, 600, 5)]))
     evaluate = case.gradient("ucl")
     evaluate()
     start = time.process_time()

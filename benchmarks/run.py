@@ -12,6 +12,7 @@ import argparse
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +29,7 @@ from benchmarks.procedural import gradients_of_sweeps
 from benchmarks.rivals import Limit, NumpyFlooding
 from benchmarks.scaling import N_SWEEPS, scaling, slope
 from benchmarks.timing import best_of, best_wall
+from fieldfit.features.text import document_features
 from fieldfit.inference.messages.message_arrays import Changes
 from fieldfit.inference.messages.message_run import build_model, initial_state, sweep_kernel
 from fieldfit.inference.messages.residual_schedule import residual_messages
@@ -231,7 +233,7 @@ def many_small_graphs() -> Table:
     for graph, potentials in models:
         solver.run(graph, potentials)
     one_by_one = time.process_time() - start
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     packed = batch.pack([potentials for _, potentials in models])
     start = time.process_time()
     solver.run_batch(batch, packed)
@@ -285,6 +287,32 @@ def start_up() -> Table:
     )
 
 
+def reading() -> Table:
+    """A UAI file of a 250 x 250 grid with four labels, and features of 10,000 tokens of text."""
+    rng = np.random.default_rng(0)
+    graph = ff.FactorGraph.grid(250, 250, 4)
+    values = rng.normal(size=int(graph.table_offsets[-1]))
+    values[rng.random(len(values)) < 0.2] = -np.inf
+    unary = np.zeros(int(graph.unary_offsets[-1]))
+    words = ["The", "Prime", "Minister", "met", "reporters", "in", "Oslo", "on", "Monday", "."]
+    document = [[f"{word}{number % 50}" for word in words] for number in range(1000)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "grid.uai"
+        ff.write_uai(path, graph, ff.Potentials.from_flat(graph, unary, values))
+        megabytes = path.stat().st_size / 1e6
+        seconds = best_of(
+            {"uai": partial(ff.read_uai, path), "text": partial(document_features, document)},
+            repeats=3,
+        )
+    return table(
+        "UAI file MB | s | MB/s | thousand tokens | s | thousand tokens/s",
+        [
+            f"{megabytes:.0f} | {seconds['uai']:.2f} | {megabytes / seconds['uai']:.0f} | "
+            f"{10:.0f} | {seconds['text']:.2f} | {10 / seconds['text']:.0f}"
+        ],
+    )
+
+
 SECTIONS: dict[str, tuple[str, Callable[..., Table]]] = {
     "cpp": ("One sweep against C++", against_cpp),
     "libraries": ("One sweep against other libraries", against_libraries),
@@ -296,6 +324,7 @@ SECTIONS: dict[str, tuple[str, Callable[..., Table]]] = {
     "small": ("Many small graphs", many_small_graphs),
     "growth": ("Time and memory against size", growth),
     "start": ("Start-up", start_up),
+    "reading": ("Reading files and text", reading),
 }
 
 

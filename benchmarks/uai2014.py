@@ -44,7 +44,7 @@ def row(model: Path) -> tuple[str, bool]:
     given = answer(model)
     seconds = time.process_time() - start
     printed = Path(f"{model}.PR").read_text().split()[1]
-    reference = ff.read_answer(f"{model}.MAR")
+    reference = ff.io.read_answer(f"{model}.MAR")
     gap = abs(given["log10_partition"] - float(printed))
     ours = np.concatenate([np.asarray(table) for table in given["marginals"]])
     theirs = np.concatenate(reference.marginals)

@@ -20,7 +20,7 @@ OBJECTIVES = {
 }
 
 
-def patches(rng, n_patches=30, n_kinds=4):
+def patches(rng, n_patches=30, n_kinds=3):
     """Patches scattered over a square, in regions around four centres; neighbours touch."""
     places, centres = rng.random((n_patches, 2)), rng.random((4, 2))
     kinds = rng.integers(0, n_kinds, len(centres))

@@ -24,7 +24,7 @@ def random_example(rng):
 def main(n_examples=10_000):
     rng = np.random.default_rng(0)
     examples = [random_example(rng) for _ in range(n_examples)]
-    batch = ff.Batch.of([graph for graph, _ in examples])
+    batch = ff.graph.Batch.of([graph for graph, _ in examples])
     potentials = batch.pack([potentials for _, potentials in examples])
     solver = ff.SumProduct()
     solver.run(*examples[0])  # so that the time below does not include compilation

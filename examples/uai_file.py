@@ -47,7 +47,7 @@ def main(path=None):
         print(f"best labelling: {best.labels[:20]}, optimal: {best.optimal}")
 
         answer = Path(folder, "answer.MAR")
-        ff.write_answer(answer, MarginalAnswer.from_beliefs(result.beliefs))
+        ff.io.write_answer(answer, MarginalAnswer.from_beliefs(result.beliefs))
         print(f"answer file: {len(answer.read_text().split())} tokens")
 
 

@@ -37,7 +37,7 @@ class Algorithm:
     bound: str | None
     unique: str
     consistent: bool = True
-    entropy: ff.Entropy | None = None
+    entropy: ff.entropy.Entropy | None = None
     sampled: bool = False
     slack: float = 1.0
 

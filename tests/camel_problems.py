@@ -32,11 +32,13 @@ def camel(variant="cccp", solver="joint", **options):
 def three_clusters(objective):
     """Binary A, B, C in a triangle; ``f00`` and ``f11`` shared by all pairs; three samples."""
     graph = ff.FactorGraph.from_edges(3, [(0, 1), (1, 2), (0, 2)], 2)
-    batch = ff.Batch.of([graph] * 3)
+    batch = ff.graph.Batch.of([graph] * 3)
     starts = batch.graph.table_offsets[:-1].astype(np.int64)
-    block = ff.Block("pairs", "factors", starts, np.array([0, -1, -1, 1]))
+    block = ff.graph.Block("pairs", "factors", starts, np.array([0, -1, -1, 1]))
     labels = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0]], dtype=np.int32).ravel()
-    return TemplateProblem(objective, [Part(batch, ff.Template(batch.graph, [block]), labels)])
+    return TemplateProblem(
+        objective, [Part(batch, ff.graph.Template(batch.graph, [block]), labels)]
+    )
 
 
 # -- random models ------------------------------------------------------------------------
@@ -75,7 +77,7 @@ def random_example(rng):
 
 def part_of(examples, example_weights=None):
     """One block for each kind of table: five kinds, three arities, two numbers of labels."""
-    batch = ff.Batch.of([example.graph for example in examples])
+    batch = ff.graph.Batch.of([example.graph for example in examples])
     graph = batch.graph
     features = np.concatenate([example.features for example in examples])
     binary, ternary = (np.flatnonzero(graph.cardinalities == k) for k in (2, 3))
@@ -86,15 +88,15 @@ def part_of(examples, example_weights=None):
 
     starts = graph.table_offsets[factors(2, 2, 3)].astype(np.int64)
     blocks = [
-        ff.Block.unary(graph, features[binary], variables=binary, name="binary"),
-        ff.Block.unary(graph, features[ternary], variables=ternary, name="ternary"),
-        ff.Block.tables(graph, "symmetric", factors=factors(2, 2), name="pairs"),
-        ff.Block.tables(graph, factors=factors(2, 3), name="mixed pairs"),
-        ff.Block("triples", "factors", starts, AGREEING),
-        ff.Block.tables(graph, factors=factors(2), name="single"),
+        ff.graph.Block.unary(graph, features[binary], variables=binary, name="binary"),
+        ff.graph.Block.unary(graph, features[ternary], variables=ternary, name="ternary"),
+        ff.graph.Block.tables(graph, "symmetric", factors=factors(2, 2), name="pairs"),
+        ff.graph.Block.tables(graph, factors=factors(2, 3), name="mixed pairs"),
+        ff.graph.Block("triples", "factors", starts, AGREEING),
+        ff.graph.Block.tables(graph, factors=factors(2), name="single"),
     ]
     labels = np.concatenate([example.labels for example in examples]).astype(np.int32)
-    return Part(batch, ff.Template(graph, blocks), labels, example_weights)
+    return Part(batch, ff.graph.Template(graph, blocks), labels, example_weights)
 
 
 def conditional(objective=None, *, seed=1, n_examples=6, n_parts=1, weighted=True, n_jobs=None):
@@ -125,11 +127,11 @@ class TiedModel(Problem):
             copied = rng.random(n_samples) < 0.5
             samples[:, i] = np.where(copied, samples[:, i - 1], samples[:, i])
         blocks = [
-            ff.Block.unary(self.graph),
-            ff.Block.tables(self.graph, "potts", factors=[0, 1, 2, 3], name="ring"),
-            ff.Block.tables(self.graph, "potts-labels", factors=[4, 5, 6], name="chords"),
+            ff.graph.Block.unary(self.graph),
+            ff.graph.Block.tables(self.graph, "potts", factors=[0, 1, 2, 3], name="ring"),
+            ff.graph.Block.tables(self.graph, "potts-labels", factors=[4, 5, 6], name="chords"),
         ]
-        self.template = ff.Template(self.graph, blocks)
+        self.template = ff.graph.Template(self.graph, blocks)
         self.n_weights = self.template.n_weights
         indicators = [ff.Beliefs.from_labels(self.graph, row) for row in samples]
         self.frequencies = np.mean([given.unary_values for given in indicators], axis=0)
@@ -143,7 +145,7 @@ class TiedModel(Problem):
         return self.assess(weights)
 
     def linear_model(self):
-        batch, weight = ff.Batch.of([self.graph]), np.array([float(self.n_samples)])
+        batch, weight = ff.graph.Batch.of([self.graph]), np.array([float(self.n_samples)])
         part = LinearPart(batch, self.template, self.frequencies, weight)
         return LinearModel([part], self.statistics, self.n_samples)
 

@@ -51,7 +51,7 @@ def test_a_thousand_matrices(perfect):
         solver = Assignment(perfect=perfect)
         if best == -INF:
             n_infeasible += 1
-            with pytest.raises(ff.ZeroWeightError, match=r"possible (rows|columns)"):
+            with pytest.raises(ff.errors.ZeroWeightError, match=r"possible (rows|columns)"):
                 solver.match(weights)
             continue
         check(weights, solver.match(weights), best, perfect=perfect)
@@ -73,11 +73,11 @@ def test_the_rows_without_partners_are_named():
     weights = np.zeros((4, 4))
     weights[[0, 2, 3], 1:] = -INF
     with pytest.raises(
-        ff.ZeroWeightError, match=r"the 2 rows \[0, 2\] have only 1 possible columns"
+        ff.errors.ZeroWeightError, match=r"the 2 rows \[0, 2\] have only 1 possible columns"
     ):
         Assignment().match(weights)
     with pytest.raises(
-        ff.ZeroWeightError, match=r"the 2 columns \[0, 2\] have only 1 possible rows"
+        ff.errors.ZeroWeightError, match=r"the 2 columns \[0, 2\] have only 1 possible rows"
     ):
         Assignment().match(np.vstack([weights.T, np.full((1, 4), -INF)])[:, :3])
 
@@ -87,7 +87,7 @@ def test_a_batch_names_its_example():
     matches = Assignment().match_batch([good, np.eye(2, 5)])
     assert [match.partners.tolist() for match in matches] == [[0, 1, 2], [0, 1]]
     assert len(Assignment().match_batch(np.zeros((4, 2, 2)))) == 4
-    with pytest.raises(ff.ZeroWeightError, match=r"weights\[1\]: .* the 1 rows \[0\]"):
+    with pytest.raises(ff.errors.ZeroWeightError, match=r"weights\[1\]: .* the 1 rows \[0\]"):
         Assignment().match_batch([good, np.full((1, 1), -INF)])
     with pytest.raises(ff.InvalidInputError, match=r"weights\[0\] must be a numeric matrix"):
         Assignment().match_batch([np.zeros(3)])
@@ -129,7 +129,7 @@ def test_a_thousand_matrices_with_capacities(perfect):
         solver = Assignment(perfect=perfect, capacity=(rows, columns))
         if best == -INF:
             n_infeasible += 1
-            with pytest.raises(ff.ZeroWeightError, match="fills all capacities"):
+            with pytest.raises(ff.errors.ZeroWeightError, match="fills all capacities"):
                 solver.match(weights)
             continue
         match = solver.match(weights)
@@ -191,7 +191,7 @@ def compare(graph, potentials, observed=None):
     """True if there is a matching."""
     best = float(ff.BruteForce().scores(graph, potentials, observed).max())
     if best == -INF:
-        with pytest.raises(ff.ZeroWeightError, match="weight"):
+        with pytest.raises(ff.errors.ZeroWeightError, match="weight"):
             Assignment().run(graph, potentials, observed)
         return False
     result = Assignment().run(graph, potentials, observed)
@@ -260,7 +260,7 @@ def test_a_batch_of_models():
         matching_graph(rng.normal(size=(2, 4)), encoding="labels"),
         matching_graph(rng.normal(size=(3, 2)), perfect=False),
     ]
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     result = Assignment().run_batch(batch, batch.pack([potentials for _, potentials in models]))
     alone = [Assignment().run(graph, potentials) for graph, potentials in models]
     assert result.labels.tolist() == np.concatenate([one.labels for one in alone]).tolist()

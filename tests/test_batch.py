@@ -13,7 +13,7 @@ GRAPHS = [p.graph for p in PROBLEMS]
 
 @pytest.fixture
 def batch():
-    return ff.Batch.of(GRAPHS)
+    return ff.graph.Batch.of(GRAPHS)
 
 
 def test_the_union_has_every_variable_and_factor(batch):
@@ -33,13 +33,13 @@ def test_the_union_has_every_variable_and_factor(batch):
 
 def test_factor_types_are_kept():
     grid = ff.FactorGraph.grid(2, 2, 2)
-    batch = ff.Batch.of([grid, ff.FactorGraph.chain(2, 2), grid])
+    batch = ff.graph.Batch.of([grid, ff.FactorGraph.chain(2, 2), grid])
     assert batch.graph.factor_types.tolist() == [0, 0, 1, 1, 0, 0, 0, 1, 1]
 
 
 def test_one_graph_is_its_own_union():
     graph = ff.FactorGraph.chain(3, 2)
-    assert ff.Batch.of([graph]).graph is graph
+    assert ff.graph.Batch.of([graph]).graph is graph
 
 
 def test_pack_and_split(batch):
@@ -82,18 +82,18 @@ def test_sums_and_maxima_by_example(batch):
 
 def test_empty_examples_at_both_ends():
     empty, chain = ff.FactorGraph([]), ff.FactorGraph.chain(2, 2)
-    batch = ff.Batch.of([empty, chain, empty, empty, chain, empty])
+    batch = ff.graph.Batch.of([empty, chain, empty, empty, chain, empty])
     assert batch.sum_variables(np.array([1.0, 2, 3, 4])).tolist() == [0, 3, 0, 0, 7, 0]
     assert batch.sum_factors(np.array([5.0, 6])).tolist() == [0, 5, 0, 0, 6, 0]
 
 
 def test_errors(batch):
     with pytest.raises(ff.InvalidInputError, match="graphs must hold at least one graph, got none"):
-        ff.Batch.of([])
+        ff.graph.Batch.of([])
     with pytest.raises(
         ff.InvalidInputError, match=f"potentials must have {len(GRAPHS)} entries, got 1"
     ):
         batch.pack([PROBLEMS[0].potentials])
     chain, grid = ff.FactorGraph.chain(4, 2), ff.FactorGraph.grid(2, 2, 2)
     with pytest.raises(ff.InvalidInputError, match=r"potentials\[1\] must belong to"):
-        ff.Batch.of([chain, grid]).pack([ff.Potentials(chain), ff.Potentials(chain)])
+        ff.graph.Batch.of([chain, grid]).pack([ff.Potentials(chain), ff.Potentials(chain)])

@@ -18,7 +18,7 @@ def no_exact(monkeypatch):
     """Exact inference refuses everything, as on large graphs."""
 
     def refuse(self, *arguments, **options):
-        raise ff.TooLargeError("refused by the test")
+        raise ff.errors.TooLargeError("refused by the test")
 
     monkeypatch.setattr(ff.Exact, "run_batch", refuse)
 
@@ -64,7 +64,7 @@ def exact_values(graphs, potentials, labels):
 @pytest.mark.parametrize("problem", CHOSEN, ids=str)
 def test_exact_where_that_is_cheap(problem, labels):
     given = LABELS[labels](problem)
-    low, high = log_likelihood_bounds(ff.Batch.of([problem.graph]), problem.potentials, given)
+    low, high = log_likelihood_bounds(ff.graph.Batch.of([problem.graph]), problem.potentials, given)
     expected = exact_log_likelihood(problem, given)
     slack = 1e-9 * max(1.0, problem.scale)
     assert low[0] == pytest.approx(expected, abs=slack)
@@ -79,7 +79,7 @@ def test_exact_where_that_is_cheap(problem, labels):
 @pytest.mark.parametrize("problem", CHOSEN, ids=str)
 def test_bounds_bracket_the_likelihood(problem, labels, no_exact):
     given = LABELS[labels](problem)
-    low, high = log_likelihood_bounds(ff.Batch.of([problem.graph]), problem.potentials, given)
+    low, high = log_likelihood_bounds(ff.graph.Batch.of([problem.graph]), problem.potentials, given)
     expected = exact_log_likelihood(problem, given)
     slack = 1e-6 * max(1.0, problem.scale)
     assert_bound("lower", low[0], expected, slack=slack)
@@ -93,14 +93,14 @@ def test_bounds_bracket_the_log_partition(problem, no_exact):
     if not np.isfinite(scores).any():
         pytest.skip("nothing is possible")
     exact = np.logaddexp.reduce(scores)
-    low, high = log_partition_bounds(ff.Batch.of([problem.graph]), problem.potentials)
+    low, high = log_partition_bounds(ff.graph.Batch.of([problem.graph]), problem.potentials)
     assert_bound("lower", low[0], exact, slack=1e-7)
     assert_bound("upper", high[0], exact, slack=1e-6)
 
 
 def test_every_example_of_a_batch_has_its_own_bounds(no_exact):
     graphs, potentials, labels = random_batch()
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     low, high = log_likelihood_bounds(batch, batch.pack(potentials), np.concatenate(labels))
     expected = exact_values(graphs, potentials, labels)
     assert low.shape == high.shape == (4,)
@@ -108,7 +108,7 @@ def test_every_example_of_a_batch_has_its_own_bounds(no_exact):
     assert (expected <= high + 1e-6).all()
     assert (high - low < 3.0).all()  # they say something
     for m in range(4):
-        alone = log_likelihood_bounds(ff.Batch.of([graphs[m]]), potentials[m], labels[m])
+        alone = log_likelihood_bounds(ff.graph.Batch.of([graphs[m]]), potentials[m], labels[m])
         np.testing.assert_allclose([low[m], high[m]], np.ravel(alone), atol=1e-5)
 
 
@@ -122,7 +122,7 @@ def test_bounds_hold_without_convergence(max_iter, no_exact, monkeypatch):
 
     monkeypatch.setattr(bounds, "SumProduct", Hasty)
     graphs, potentials, labels = random_batch(scale=2.0, seed=1)
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     low, high = log_likelihood_bounds(batch, batch.pack(potentials), np.concatenate(labels))
     expected = exact_values(graphs, potentials, labels)
     assert (low <= expected + 1e-9).all()
@@ -134,7 +134,7 @@ def test_tree_bounds_are_tight(no_exact):
     rng = np.random.default_rng(0)
     potentials = ff.Potentials.from_flat(graph, rng.normal(size=15), rng.normal(size=36))
     exact = np.logaddexp.reduce(ff.BruteForce().scores(graph, potentials))
-    low, high = log_partition_bounds(ff.Batch.of([graph]), potentials)
+    low, high = log_partition_bounds(ff.graph.Batch.of([graph]), potentials)
     assert high[0] == pytest.approx(exact, abs=1e-6)
     assert low[0] < exact
 
@@ -156,14 +156,14 @@ def test_impossible_labels_have_no_likelihood(labels, exact, request):
         request.getfixturevalue("no_exact")
     graph, potentials = exclusive_chain()
     low, high = log_likelihood_bounds(
-        ff.Batch.of([graph]), potentials, np.array(labels, dtype=np.int32)
+        ff.graph.Batch.of([graph]), potentials, np.array(labels, dtype=np.int32)
     )
     assert low[0] == high[0] == -np.inf
 
 
 def test_an_impossible_example_leaves_its_company_alone(no_exact):
     graph, potentials = exclusive_chain()
-    batch = ff.Batch.of([graph, graph])
+    batch = ff.graph.Batch.of([graph, graph])
     labels = np.array([1, 1, -1, 0, -1, 1], dtype=np.int32)
     low, high = log_likelihood_bounds(batch, batch.pack([potentials, potentials]), labels)
     expected = exact_values([graph], [potentials], [labels[3:]])[0]

@@ -212,11 +212,11 @@ def shared_triangle(objective):
     rng = np.random.default_rng(3)
     graph = ff.FactorGraph([2, 2, 3], [(0, 1), (1, 2), (0, 2)])
     blocks = [
-        ff.Block.unary(graph, variables=[0, 1]),
-        ff.Block.tables(graph, "potts", factors=[0], name="agreement"),
-        ff.Block.tables(graph, factors=[1, 2], name="mixed"),
+        ff.graph.Block.unary(graph, variables=[0, 1]),
+        ff.graph.Block.tables(graph, "potts", factors=[0], name="agreement"),
+        ff.graph.Block.tables(graph, factors=[1, 2], name="mixed"),
     ]
-    template = ff.Template(graph, blocks)
+    template = ff.graph.Template(graph, blocks)
     samples = rng.integers(0, graph.cardinalities, (30, 3))
     samples[:20, 1] = samples[:20, 0]
     found = [ff.Beliefs.from_labels(graph, row) for row in samples]
@@ -228,7 +228,7 @@ def shared_triangle(objective):
             self.objective, self.n_weights = objective, template.n_weights
 
         def linear_model(self):
-            part = LinearPart(ff.Batch.of([graph]), template, unary)
+            part = LinearPart(ff.graph.Batch.of([graph]), template, unary)
             return LinearModel([part], statistics, 1)
 
     return Triangle(), graph, template, statistics

@@ -40,7 +40,7 @@ class Table:
 def awkward_model(seed=0):
     """Two examples, the first of which counts for more; statistics of random labels."""
     rng = np.random.default_rng(seed)
-    batch = ff.Batch.of([AWKWARD, ff.FactorGraph([2, 2], [(0, 1)])])
+    batch = ff.graph.Batch.of([AWKWARD, ff.FactorGraph([2, 2], [(0, 1)])])
     table = Table(batch.graph)
     labels = rng.integers(0, batch.graph.cardinalities)
     indicators = ff.Beliefs.from_labels(batch.graph, labels)
@@ -76,7 +76,7 @@ def make_dual(kind, model, rng, *, with_slopes=True, on_both_sides=True):
 
 def dense_map(part):
     """``Phi`` of a part as a matrix, without the package's template kernels where there are any."""
-    if isinstance(part.mapping, ff.Template):
+    if isinstance(part.mapping, ff.graph.Template):
         return dense_matrix(part.mapping)
     return np.eye(part.mapping.n_weights)
 
@@ -255,7 +255,7 @@ def test_slopes_are_derivatives_of_minus_the_entropies():
     """The sign: ``-H(p)`` rises with slope ``log p`` (plus one), so it is *added* to potentials."""
     rng = np.random.default_rng(8)
     graph = ff.FactorGraph([2, 2, 2], [(0, 1), (1, 2)])
-    part = LinearPart(ff.Batch.of([graph]), Table(graph), np.zeros(6))
+    part = LinearPart(ff.graph.Batch.of([graph]), Table(graph), np.zeros(6))
     dual = JointDual(LinearModel([part], np.zeros(Table(graph).n_weights), 1), on_both_sides=False)
     beliefs = np.concatenate([rng.dirichlet([2.0, 2.0]) for _ in range(3)])
     dual.linearise_at([beliefs])
@@ -311,7 +311,7 @@ def test_gap_and_change(name, kind):
 def test_where_nothing_is_linearised_nothing_changes():
     """Single pairs and lone variables have no entropy to put a line in place of."""
     graph = ff.FactorGraph([2, 2, 3], [(0, 1)])
-    part = LinearPart(ff.Batch.of([graph]), Table(graph), np.zeros(7))
+    part = LinearPart(ff.graph.Batch.of([graph]), Table(graph), np.zeros(7))
     model = LinearModel([part], np.zeros(Table(graph).n_weights), 1)
     for dual in (JointDual(model), WeightDual(model)):
         found = dual.relinearise(np.ones(dual.n_weights))

@@ -92,10 +92,10 @@ def test_killed_processes_end_with_the_same_bits(tmp_path):
     ).stdout.splitlines()
     assert [line.split()[0] for line in answer] == ["LBFGS", "OWL-QN", "Adam"]
     for line in answer:
-        _, kills, _, same = line.split()
+        _, kills, resumed, same = line.split()
         assert int(kills) >= 2
+        assert int(resumed) >= 2
         assert same == "True", line
-    assert sum(int(line.split()[2]) for line in answer) >= 3
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -244,8 +244,8 @@ def test_beliefs_that_go_to_zero_do_not_slow_the_others():
     potentials, weights = problem(1.01)
     warm = solver.run(graph, potentials, weights=weights, init=cold)
     assert warm.converged
-    # 12 if moves stay cautious for the sake of the smallest belief
-    assert warm.n_iter <= 7
+    # 6, but 12 if moves stay cautious for the sake of the smallest belief
+    assert warm.n_iter <= 9
 
 
 @by_solver

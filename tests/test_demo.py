@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
+import io
 import json
 import re
 import struct
-import subprocess
-import sys
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -35,12 +35,13 @@ NAMES = [method.name for method in METHODS]
 def small(tmp_path_factory):
     """One small run of the command: JSON, standard error, page, picture."""
     folder = tmp_path_factory.mktemp("demo") / "out"
-    command = [sys.executable, "-W", "error", "-m", "fieldfit.cli.main", "demo", "--quick"]
     options = ["--seed", "3", "--noise", "0.7", "--json", "--out", str(folder)]
-    done = subprocess.run(command + options, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    told, talk = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(talk):
+        assert main(["demo", "--quick", *options]) == 0
     page = (folder / "index.html").read_text(encoding="utf-8")
-    return json.loads(done.stdout), done.stderr, page, (folder / "digits.png").read_bytes()
+    picture = (folder / "digits.png").read_bytes()
+    return json.loads(told.getvalue()), talk.getvalue(), page, picture
 
 
 @pytest.fixture(scope="module")
@@ -379,14 +380,10 @@ def test_objectives_begin_at_log_two(method):
     assert_allclose(value / 20, np.log(2), rtol=1e-9)
 
 
-def test_program_on_the_page_restores(levels, capsys):
+def test_first_program_is_on_the_page(levels):
+    """`test_docs.py` runs it."""
     page = demo_page(Report(levels, 1.0, 0, False, "1.2.3"))
     assert html.escape(FIRST_PROGRAM) in page
-    exec(FIRST_PROGRAM, {})
-    told = capsys.readouterr().out
-    before, after = map(float, re.search(r"([\d.]+) -> ([\d.]+)", told).groups())
-    assert after < before / 2
-    assert "converged" in told
 
 
 # -- the problem --------------------------------------------------------------------------

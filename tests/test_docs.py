@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
+from experiments.__main__ import main as run_experiments
+from experiments.catalogue import EXPERIMENTS
 from fieldfit.cli.main import main
 from fieldfit.demo.demo_page import FIRST_PROGRAM
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
-OPENED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OPENED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "README.md").exists(), reason="the package is tested without its repository"
@@ -34,7 +36,11 @@ def page_name(page):
 # -- code ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if code_blocks(p, "python")], ids=page_name)
+#: The program of the README has a test of its own.
+WITH_CODE = [page for page in PAGES if code_blocks(page, "python") and page.name != "README.md"]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=page_name)
 def test_code_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": page.stem}
@@ -44,7 +50,7 @@ def test_code_runs(page, tmp_path, monkeypatch, capsys):
 
 def test_most_pages_have_code():
     """Otherwise `test_code_runs` would pass when the pattern finds nothing."""
-    assert sum(bool(code_blocks(page, "python")) for page in PAGES) >= 8
+    assert len(WITH_CODE) >= 8
 
 
 def test_first_program_is_that_of_the_demo_and_learns_to_restore(capsys):
@@ -57,7 +63,9 @@ def test_first_program_is_that_of_the_demo_and_learns_to_restore(capsys):
     before = ((seen > 0.5) != truth).mean()
     after = (np.array(names["crf"].predict(seen)) != truth).mean()
     assert after < before / 2
-    assert f"error per pixel: {before} -> " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"error per pixel: {before} -> " in told
+    assert "converged" in told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -73,9 +81,26 @@ def test_commands_have_the_options_that_are_shown(page, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_experiments_exist_with_the_options_that_are_shown(page, capsys):
+    assert run_experiments(["--help"]) == 0
+    known = capsys.readouterr().out
+    for line in re.findall(r"^python -m experiments .*$", page.read_text(), re.MULTILINE):
+        name, *words = line.split("#")[0].split()[3:]
+        assert name.startswith("-") or name in EXPERIMENTS, line
+        for word in words:
+            assert not word.startswith("--") or word in known, f"{line}: {word}"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_page_with_its_command(name):
+    pages = [page.read_text() for page in ROOT.glob("docs/papers/*.md")]
+    assert sum(f"python -m experiments {name} " in text for text in pages) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_make_targets_exist(page):
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    used = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    used = re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
     assert set(used) <= set(targets)
 
 
@@ -104,8 +129,9 @@ def test_named_files_exist(page):
 
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs/index.md").read_text()
-    for page in ROOT.glob("docs/*.md"):
-        assert page.name == "index.md" or f"({page.name})" in index
+    for page in ROOT.glob("docs/**/*.md"):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        assert name == "index.md" or f"({name})" in index
 
 
 def test_pictures_are_small():
@@ -130,7 +156,10 @@ def test_example_runs(path, tmp_path, monkeypatch, capsys):
         pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.chdir(tmp_path)
     example = load_example(path)
-    sizes = {"many_graphs": (300,), "parity_code": (60,)}
+    sizes = {
+        "camel": (6, 10), "denoise_grid": (100,), "fit_marginals": (12,), "label_graph": (16,),
+        "many_graphs": (300,), "parity_code": (60,), "superpixels": (10,),
+    }  # fmt: skip
     answer = example.main(*sizes.get(path.stem, ()))
     assert capsys.readouterr().out
     if path.stem == "many_graphs":
@@ -146,3 +175,39 @@ def test_examples_are_short_and_listed():
     assert "(examples)" in readme
     for path in EXAMPLES:
         assert len(path.read_text().splitlines()) <= 60, path
+
+
+# -- the index of the design --------------------------------------------------------------
+
+
+def index_rows():
+    """Rows (search, file) of the table "From a formula to its file"."""
+    text = (ROOT / "docs/design.md").read_text().split("## From a formula to its file")[1]
+    return re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|$", text, re.MULTILINE)
+
+
+def plain(text):
+    return re.sub(r"[\s_-]+", " ", text.lower())
+
+
+@pytest.mark.parametrize(("search", "file"), index_rows())
+def test_a_search_finds_its_file_by_name_or_first_line(search, file):
+    path = Path(ff.__file__).parent / file
+    assert path.exists(), f"docs/design.md names {file}"
+    first = path.read_text().lstrip('r"').split("\n")[0]
+    for words in search.split(","):
+        where = f"{plain(path.stem)} | {plain(first)}"
+        assert plain(words.strip()) in where, f"{file}: {words.strip()!r} not in {where!r}"
+
+
+def test_the_index_is_long_enough():
+    assert len(index_rows()) >= 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_files_that_are_named_exist(page):
+    source = Path(ff.__file__).parent
+    for name in re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*/[a-z_0-9]+\.py)`", page.read_text()):
+        assert any((folder / name).exists() for folder in (ROOT, source, source / "inference")), (
+            f"{page_name(page)} names {name}"
+        )

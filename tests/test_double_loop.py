@@ -177,7 +177,7 @@ def test_company_does_not_matter():
     models = [hard_grid(), *easy_models(), (ff.FactorGraph([3]), None)]
     graphs = [graph for graph, _ in models]
     given = [ff.Potentials(graph) if pots is None else pots for graph, pots in models]
-    batch, solver = ff.Batch.of(graphs), ff.DoubleLoop(tol=1e-9)
+    batch, solver = ff.graph.Batch.of(graphs), ff.DoubleLoop(tol=1e-9)
     together = solver.run_batch(batch, batch.pack(given))
     assert together.converged_examples.all()
     for example, (graph, potentials) in enumerate(zip(graphs, given, strict=True)):
@@ -197,7 +197,7 @@ def test_company_does_not_matter():
 
 def test_an_early_stop_is_reported():
     graph, potentials = hard_grid()
-    batch = ff.Batch.of([graph, ff.FactorGraph.chain(3, 2)])
+    batch = ff.graph.Batch.of([graph, ff.FactorGraph.chain(3, 2)])
     packed = batch.pack([potentials, ff.Potentials(batch.graphs[1])])
     result = ff.DoubleLoop(max_rounds=3).run_batch(batch, packed)
     assert result.converged_examples.tolist() == [False, True]

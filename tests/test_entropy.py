@@ -124,11 +124,11 @@ def test_graphs_without_links(entropy):
 # -- what is proved -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(10))
 def test_claimed_bounds_hold_for_random_distributions(seed):
     """``H_c(mu) >= H(mu)`` for exact marginals, with equality where "exact" is claimed on trees.
 
-    Forty graphs for each seed, so 1,000 graphs in all.
+    Thirty graphs for each seed, so 300 graphs in all.
     """
     rng = np.random.default_rng(seed)
     entropies = [
@@ -138,7 +138,7 @@ def test_claimed_bounds_hold_for_random_distributions(seed):
         Convex(),
         Convex(unary=float(rng.uniform(0, 1)), factor=float(rng.uniform(0.2, 1.2))),
     ]
-    for _ in range(40):
+    for _ in range(30):
         graph = random_graph(rng)
         joint = random_joint(rng, graph)
         true_entropy = marginal_entropy(joint, tuple(range(graph.n_variables)))

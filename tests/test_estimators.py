@@ -89,8 +89,8 @@ def test_a_clone_forgets_and_a_refit_starts_anew(kind):
 def test_a_refit_may_have_more_labels_and_features(kind):
     X, Y = kind.data()
     crf = kind.make().fit(X, Y)
-    X, Y = kind.data(n_labels=4, n_features=3, seed=1)
-    assert crf.fit(X, Y).n_labels_ == 4
+    X, Y = kind.data(n_labels=5, n_features=3, seed=1)
+    assert crf.fit(X, Y).n_labels_ == 5
     assert crf.n_features_in_ == 3
     np.testing.assert_array_equal(crf.weights_, kind.make().fit(X, Y).weights_)
 
@@ -260,7 +260,7 @@ def test_linear_algebra_keeps_its_threads_but_for_the_fit():
 def test_other_labels_with_an_old_state_are_other_labels():
     graph = ff.FactorGraph.grid(2, 3, 2)
     rng = np.random.default_rng(0)
-    batch = ff.Batch.of([graph])
+    batch = ff.graph.Batch.of([graph])
     potentials = ff.Potentials.from_flat(graph, rng.normal(size=12), rng.normal(size=28))
     objective = ff.Likelihood(ff.SumProduct(tol=1e-10))
     state = objective.evaluate(batch, potentials, np.zeros(6, dtype=np.int32)).state

@@ -1,7 +1,6 @@
 """Features of texts: shapes, windows, documents, links, options that stand by themselves."""
 
 import dataclasses
-import time
 
 import pytest
 from hypothesis import given
@@ -297,13 +296,3 @@ def test_bad_input_is_refused_in_one_sentence(call, words):
         call()
     for word in words:
         assert word in str(caught.value)
-
-
-def test_many_tokens_take_little_time():
-    """The training set of CoNLL-2003 has 204,000 tokens; this is a twentieth of the time for it."""
-    document = [[f"{word}{number % 50}" for word in ARTICLE[2]] for number in range(100)]
-    document_features(document)
-    begin = time.process_time()
-    for _ in range(5):
-        document_features(document)
-    assert (time.process_time() - begin) / 5000 < 20.0 / 204_000

@@ -73,7 +73,10 @@ def test_sweeps_are_those_of_the_twin(name, moves_lines, damping):
     regions = RegionGraph.of(graph)
     assert [regions.scope(r) for r in range(regions.n_outer, regions.n_regions)] == twin.inner
     run = RegionRun(
-        ff.Batch.of([graph]), regions, potentials, conditioned_unary(graph, potentials, observed)
+        ff.graph.Batch.of([graph]),
+        regions,
+        potentials,
+        conditioned_unary(graph, potentials, observed),
     )
     everyone, never = run.everyone, np.zeros(1)
     for sweep in range(4):
@@ -98,7 +101,7 @@ def test_the_dual_of_a_round_falls_to_its_maximum(name):
     graph, potentials, observed = twin_models()[name]
     twin = twin_of(graph, potentials, outer_sets(graph), observed)
     run = RegionRun(
-        ff.Batch.of([graph]),
+        ff.graph.Batch.of([graph]),
         RegionGraph.of(graph),
         potentials,
         conditioned_unary(graph, potentials, observed),
@@ -256,7 +259,7 @@ def test_exact_rounds_raise_the_value_to_the_last_digit():
     graph, potentials = spin_glass(2, 6, coupling=2.5)
     twin = twin_of(graph, potentials, outer_sets(graph))
     run = RegionRun(
-        ff.Batch.of([graph]),
+        ff.graph.Batch.of([graph]),
         RegionGraph.of(graph),
         potentials,
         conditioned_unary(graph, potentials, None),
@@ -359,7 +362,7 @@ def test_multipliers_that_grow_are_given_up(damping):
     """Updates that go the wrong way on purpose: the run ends at its start, and says so."""
     graph, potentials = spin_glass(0, 4)
     run = RegionRun(
-        ff.Batch.of([graph]),
+        ff.graph.Batch.of([graph]),
         RegionGraph.of(graph),
         potentials,
         conditioned_unary(graph, potentials, None),
@@ -402,7 +405,7 @@ def test_company_and_threads_do_not_change_a_bit(method):
     mixed = random_graph(np.random.default_rng(7), 6, 7, max_labels=3)
     models.append((mixed, random_tables(np.random.default_rng(8), mixed, scale=0.5, zeros=0.1)))
     models.append((ff.FactorGraph([3]), ff.Potentials(ff.FactorGraph([3]))))
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     packed = batch.pack([potentials for _, potentials in models])
     solver = GeneralizedSumProduct(method=method)
     together = solver.run_batch(batch, packed)
@@ -420,7 +423,7 @@ def test_company_and_threads_do_not_change_a_bit(method):
 
 def test_lists_name_the_variables_of_each_example():
     models = [spin_glass(seed, 3) for seed in range(3)]
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     lists = [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7, 8]]
     result = GeneralizedSumProduct(lists, tol=1e-11).run_batch(
         batch, batch.pack([potentials for _, potentials in models])
@@ -437,7 +440,7 @@ def test_lists_name_the_variables_of_each_example():
 def test_an_early_stop_is_reported():
     graph, potentials = spin_glass(0, 6)
     chain = ff.FactorGraph.chain(2, 2)
-    batch = ff.Batch.of([graph, chain])
+    batch = ff.graph.Batch.of([graph, chain])
     packed = batch.pack([potentials, ff.Potentials(chain)])
     result = GeneralizedSumProduct(max_rounds=2, first_sweeps=0).run_batch(batch, packed)
     assert result.converged_examples.tolist() == [False, True]

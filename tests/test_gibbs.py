@@ -30,6 +30,11 @@ def critical(n_comparisons):
     return NormalDist().inv_cdf(1.0 - FALSE_ALARMS / (2 * n_comparisons))
 
 
+def standard_error(marginal, size):
+    """Of the mean of indicators; a sum of probabilities may exceed one in its last bit."""
+    return np.sqrt(marginal * np.maximum(1.0 - marginal, 0.0) / size)
+
+
 def ising_pair(coupling):
     """Two spins: labels agree with weight exp(2 coupling) to one."""
     graph = FactorGraph([2, 2], [(0, 1)])
@@ -129,13 +134,13 @@ def test_marginals_within_their_standard_errors(seed):
     sizes = result.diagnostics["effective_sample_sizes"]
     z = critical(int(graph.unary_offsets[-1] + graph.table_offsets[-1]))
     for i, marginal in enumerate(unary):
-        error = np.sqrt(marginal * (1 - marginal) / sizes[i])
+        error = standard_error(marginal, sizes[i])
         assert np.all(np.abs(result.beliefs.unary(i) - marginal) <= z * error + 1e-12)
         assert result.beliefs.unary(i).sum() == pytest.approx(1.0, abs=1e-12)
     for a, marginal in enumerate(factors):
         # a configuration's indicator mixes no slower than half the slowest of its variables here
         size = min((sizes[i] for i in graph.scope(a)), default=1.0) / 2
-        error = np.sqrt(marginal * (1 - marginal) / size)
+        error = standard_error(marginal, size)
         assert np.all(np.abs(result.beliefs.factor(a) - marginal) <= z * error + 1e-12)
         assert result.beliefs.factor(a).sum() == pytest.approx(1.0, abs=1e-12)
     if observed:
@@ -152,7 +157,7 @@ def test_binary_grid_marginals():
     result = Gibbs(n_sweeps=8000, random_state=0).run(graph, potentials, {5: 0})
     sizes = result.diagnostics["effective_sample_sizes"]
     for i, marginal in enumerate(unary):
-        error = np.sqrt(marginal * (1 - marginal) / sizes[i])
+        error = standard_error(marginal, sizes[i])
         assert np.all(np.abs(result.beliefs.unary(i) - marginal) <= critical(24) * error + 1e-12)
 
 
@@ -162,7 +167,7 @@ def test_a_wrong_model_would_be_noticed():
     _, _, factors = enumerate_model(graph, other)
     result = Gibbs(n_sweeps=5000, random_state=0).run(graph, potentials)
     size = result.diagnostics["effective_sample_sizes"].min() / 2
-    error = np.sqrt(factors[0] * (1 - factors[0]) / size)
+    error = standard_error(factors[0], size)
     assert np.any(np.abs(result.beliefs.factor(0) - factors[0]) > critical(4) * error)
 
 
@@ -335,7 +340,7 @@ def test_samples_have_the_right_frequencies():
     # ten sweeps apart the autocorrelation is tanh(0.6)^20 < 1e-5: independent draws
     frequencies = np.bincount(2 * samples[:, 0] + samples[:, 1], minlength=4) / 5000
     exact = factors[0].ravel()
-    error = np.sqrt(exact * (1 - exact) / 5000)
+    error = standard_error(exact, 5000)
     assert np.all(np.abs(frequencies - exact) <= critical(4) * error)
 
 

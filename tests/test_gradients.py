@@ -33,7 +33,7 @@ def unflat(graph, vector):
 
 
 def evaluate(entry, graphs, potentials, labels, init=None):
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     joined = np.concatenate(labels).astype(np.int32)
     return entry.objective.evaluate(batch, batch.pack(potentials), joined, init)
 
@@ -166,7 +166,7 @@ def test_a_batch_is_its_examples(entry, kind):
                           labels)  # fmt: skip
     batch = evaluation.gradient.graph
     assert evaluation.values.shape == (len(problems),)
-    parts = ff.Batch.of([p.graph for p in problems]).split(evaluation.gradient)
+    parts = ff.graph.Batch.of([p.graph for p in problems]).split(evaluation.gradient)
     assert batch.n_variables == sum(p.graph.n_variables for p in problems)
     for problem, y, value, part in zip(problems, labels, evaluation.values, parts, strict=True):
         alone, gradient = entry.objective.value_and_grad(problem.graph, problem.potentials, y)
@@ -185,7 +185,7 @@ def test_an_earlier_state_changes_nothing(entry, kind):
         pytest.skip("a start may lead to another local optimum")
     problems = [p for p in CHOSEN if entry.covers(p) and not p.has_zeros]
     graphs = [p.graph for p in problems]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     potentials = batch.pack([p.potentials for p in problems])
     labels = np.concatenate([LABELS[kind](p) for p in problems]).astype(np.int32)
     expected = entry.objective.evaluate(batch, potentials, labels)
@@ -233,7 +233,7 @@ def test_impossible_labels_are_refused(entry, kind):
     forbids = np.array([[0.0, 0.0], [-np.inf, 0.0]])
     fine, hard = ff.Potentials(chain), ff.Potentials(chain, None, [forbids, None, None])
     labels = [[0, 0, 0, 0], [1, 0, 0, 0 if kind == "complete" else -1]]
-    with pytest.raises(ff.ZeroWeightError) as caught:
+    with pytest.raises(ff.errors.ZeroWeightError) as caught:
         evaluate(entry, [chain, chain], [fine, hard], labels)
     assert "labels must have positive weight, those of example 1 of 2" in str(caught.value)
 

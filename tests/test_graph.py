@@ -191,11 +191,13 @@ def test_bad_constructor_arguments():
 
 def test_tables_too_large_are_refused_before_they_are_made():
     with pytest.raises(
-        ff.TooLargeError, match=r"scopes\[0\] needs a table of 1e\+10 entries \(80 GB\)"
+        ff.errors.TooLargeError, match=r"scopes\[0\] needs a table of 1e\+10 entries \(80 GB\)"
     ):
         ff.FactorGraph([10] * 10, [tuple(range(10))])
-    with pytest.raises(ff.TooLargeError, match=r"needs a table of .* entries"):
+    with pytest.raises(ff.errors.TooLargeError, match=r"needs a table of .* entries"):
         ff.FactorGraph([2] * 2000, [tuple(range(2000))])  # beyond the range of floating point
     # each table fits, all together do not
-    with pytest.raises(ff.TooLargeError, match="the graph has 3200000000 table entries, the limit"):
+    with pytest.raises(
+        ff.errors.TooLargeError, match="the graph has 3200000000 table entries, the limit"
+    ):
         ff.FactorGraph([40_000] * 3, [(0, 1), (1, 2)])

@@ -8,7 +8,7 @@ from fields import graphs, grid_edges, images, likelihood_gradient
 from scipy.sparse import csr_matrix
 
 import fieldfit as ff
-from fieldfit.objectives.registry import OBJECTIVES
+from fieldfit._registry import OBJECTIVES
 
 
 def twin_examples(X, Y):

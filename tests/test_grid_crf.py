@@ -9,7 +9,7 @@ import pytest
 from fields import grid_edges, images, likelihood_gradient
 
 import fieldfit as ff
-from fieldfit.objectives.registry import OBJECTIVES
+from fieldfit._registry import OBJECTIVES
 
 TYINGS = ("full", "symmetric", "potts", "potts-labels")
 

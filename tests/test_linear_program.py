@@ -142,7 +142,7 @@ def test_any_multipliers_give_a_bound():
         )
         multipliers = rng.normal(size=len(polytope.right))
         bounds = polytope.bounds(
-            ff.Batch.of([graph]), scores, np.zeros(graph.n_factors), multipliers
+            ff.graph.Batch.of([graph]), scores, np.zeros(graph.n_factors), multipliers
         )
         assert bounds[0] >= best_score(graph, potentials) - 1e-10
 
@@ -165,14 +165,14 @@ def test_a_batch_equals_its_examples():
     graphs = [random_graph(rng, 4, 5, max_arity=3, max_labels=3) for _ in range(40)]
     graphs[7] = ff.FactorGraph([], [()])
     tables = [random_tables(rng, graph) for graph in graphs]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     result = LinearProgram().run_batch(batch, batch.pack(tables))
     alone = [LinearProgram().run(g, t) for g, t in zip(graphs, tables, strict=True)]
     assert result.upper_bound == pytest.approx(sum(one.upper_bound for one in alone), abs=1e-7)
     assert result.optimal_examples.tolist() == [one.optimal for one in alone]
     sure = np.array([one.optimal for one in alone])
     assert result.scores[sure] == pytest.approx([r.score for r in alone if r.optimal], abs=1e-9)
-    many = ff.Batch.of([ff.FactorGraph.grid(4, 4, 2)] * 80)  # more than one program
+    many = ff.graph.Batch.of([ff.FactorGraph.grid(4, 4, 2)] * 80)  # more than one program
     shared = random_tables(rng, many.graph)
     joint = LinearProgram().run_batch(many, shared)
     assert joint.upper_bound == pytest.approx(shared.dot(joint.beliefs), rel=1e-9)
@@ -181,7 +181,7 @@ def test_a_batch_equals_its_examples():
 
 @pytest.mark.parametrize("problem", ZERO_WEIGHT, ids=str)
 def test_an_empty_polytope_is_refused(problem):
-    with pytest.raises(ff.ZeroWeightError, match="weight zero"):
+    with pytest.raises(ff.errors.ZeroWeightError, match="weight zero"):
         LinearProgram().run(problem.graph, problem.potentials, problem.observed)
 
 
@@ -222,7 +222,7 @@ def test_the_integer_program_on_every_problem(problem):
 
 @pytest.mark.parametrize("problem", ZERO_WEIGHT + HIDDEN_ZERO_WEIGHT, ids=str)
 def test_the_integer_program_finds_contradictions(problem):
-    with pytest.raises(ff.ZeroWeightError, match="weight zero"):
+    with pytest.raises(ff.errors.ZeroWeightError, match="weight zero"):
         ff.ExactMap(method="integer").run(problem.graph, problem.potentials, problem.observed)
 
 
@@ -230,7 +230,7 @@ def test_a_wide_graph_goes_to_the_integer_program():
     """A field makes the relaxation tight, however wide the tree is."""
     graph, potentials = ising(np.random.default_rng(0), 30, 30, 0.6, field=2.0)
     small = ff.ExactMap(max_memory=1e5)
-    with pytest.raises(ff.TooLargeError, match="ExactMap needs"):
+    with pytest.raises(ff.errors.TooLargeError, match="ExactMap needs"):
         small.run(graph, potentials)
     result = replace(small, method="auto").run(graph, potentials)
     assert result.optimal

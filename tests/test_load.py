@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fieldfit import models
+from fieldfit._registry import MODELS, PUBLIC
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import FileFormatError
 from fieldfit.inference.messages.sum_product import SumProduct
@@ -20,7 +21,7 @@ from fieldfit.models.chain.chain_crf import ChainCRF
 from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
 from fieldfit.models.graph_crf import GraphCRF
 from fieldfit.models.grid_crf import GridCRF
-from fieldfit.models.loading import CLASSES, load
+from fieldfit.models.loading import load
 from fieldfit.models.matching_crf import MatchingCRF
 from fieldfit.models.mixture_field import MixtureField
 from fieldfit.models.pairwise.ising_model import IsingModel
@@ -68,7 +69,7 @@ def predicted(model, X):
     return [np.array(model.score(X)), *model.to_model()[1].unary_values]
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", MODELS)
 def test_what_is_saved_is_loaded(name, tmp_path):
     model, data, X = examples(name)
     model.fit(*data)
@@ -101,7 +102,7 @@ def test_every_estimator_can_be_loaded():
             yield from concrete(child)
 
     found = {child.__name__: child.__module__ for child in concrete(FieldEstimator)}
-    assert found == CLASSES
+    assert found == {name: f"fieldfit.{PUBLIC[name].module}" for name in MODELS}
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_values_are_the_definitions(name):
     rng = np.random.default_rng(0)
     loss = MarginalLoss(name, sharpness=4.0)
     graphs = [p.graph for p in SIZED]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     beliefs = random_beliefs(batch.graph, rng)
     labels = random_labels(batch.graph, rng)
     values = loss.values(batch, beliefs, labels)
@@ -82,7 +82,7 @@ def test_derivative_is_that_of_the_value(name):
     loss, step = MarginalLoss(name), 1e-6
     for problem in SIZED:
         graph = problem.graph
-        batch, beliefs = ff.Batch.of([graph]), random_beliefs(graph, rng)
+        batch, beliefs = ff.graph.Batch.of([graph]), random_beliefs(graph, rng)
         labels = random_labels(graph, rng)
         _, derivative = loss.value_and_derivative(batch, beliefs, labels)
         for field in ("unary_values", "factor_values"):
@@ -100,7 +100,7 @@ def test_derivative_is_that_of_the_value(name):
 
 def test_smoothed_errors_become_errors():
     rng = np.random.default_rng(2)
-    batch = ff.Batch.of([ff.FactorGraph.grid(6, 7, 4)])
+    batch = ff.graph.Batch.of([ff.FactorGraph.grid(6, 7, 4)])
     beliefs, labels = random_beliefs(batch.graph, rng), random_labels(batch.graph, rng)
     for hard, smooth in (("uclass", "suclass"), ("cclass", "scclass")):
         errors = MarginalLoss(hard).values(batch, beliefs, labels)
@@ -112,7 +112,7 @@ def test_errors_count_what_argmax_says():
     """Ties as well: the first label wins."""
     graph = ff.FactorGraph.chain(4, 3)
     beliefs = ff.SumProduct().run(graph, ff.Potentials(graph)).beliefs
-    batch = ff.Batch.of([graph])
+    batch = ff.graph.Batch.of([graph])
     for label, expected in ((0, 0.0), (1, 4.0), (2, 4.0)):
         labels = np.full(4, label, dtype=np.int32)
         assert MarginalLoss("uclass").values(batch, beliefs, labels) == expected
@@ -125,7 +125,7 @@ def test_a_vanishing_belief_stays_finite(name, belief):
     unary, tables = np.array([belief, 1.0, 0.5, 0.5]), np.array([belief, 0.5, 0.5, 0.0])
     labels = np.array([0, 0], dtype=np.int32)
     values, derivative = MarginalLoss(name).value_and_derivative(
-        ff.Batch.of([graph]), Beliefs(graph, unary, tables), labels
+        ff.graph.Batch.of([graph]), Beliefs(graph, unary, tables), labels
     )
     assert 690.0 < values[0] < 692.0
     for part in (derivative.unary_values, derivative.factor_values):
@@ -135,7 +135,7 @@ def test_a_vanishing_belief_stays_finite(name, belief):
 @pytest.mark.parametrize("name", LOSSES)
 def test_nothing_known_counts_nothing(name):
     rng = np.random.default_rng(3)
-    batch = ff.Batch.of([ff.FactorGraph([]), ff.FactorGraph.chain(3, 2), ff.FactorGraph([])])
+    batch = ff.graph.Batch.of([ff.FactorGraph([]), ff.FactorGraph.chain(3, 2), ff.FactorGraph([])])
     beliefs = random_beliefs(batch.graph, rng)
     labels = np.full(3, -1, dtype=np.int32)
     np.testing.assert_array_equal(MarginalLoss(name).values(batch, beliefs, labels), np.zeros(3))
@@ -145,7 +145,7 @@ def test_a_factor_of_one_variable_does_not_count():
     graph = ff.FactorGraph([2, 2], [(0,), (0, 1), ()])
     beliefs = random_beliefs(graph, np.random.default_rng(4))
     labels = np.array([1, 0], dtype=np.int32)
-    value = MarginalLoss("ccl").values(ff.Batch.of([graph]), beliefs, labels)
+    value = MarginalLoss("ccl").values(ff.graph.Batch.of([graph]), beliefs, labels)
     assert value == pytest.approx(-np.log(beliefs.factor(1)[1, 0]))
 
 
@@ -154,7 +154,7 @@ def test_bad_options():
         MarginalLoss("log")
     with pytest.raises(ff.InvalidInputError, match="sharpness must be positive"):
         MarginalLoss("suclass", sharpness=0.0)
-    batch = ff.Batch.of([ff.FactorGraph.chain(2, 2)])
+    batch = ff.graph.Batch.of([ff.FactorGraph.chain(2, 2)])
     beliefs = random_beliefs(batch.graph, np.random.default_rng(5))
     with pytest.raises(ff.InvalidInputError, match="to have a derivative, got 'uclass'"):
         MarginalLoss("uclass").value_and_derivative(

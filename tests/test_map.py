@@ -26,7 +26,7 @@ def test_every_problem(problem):
 
 @pytest.mark.parametrize("problem", ZERO_WEIGHT + HIDDEN_ZERO_WEIGHT, ids=str)
 def test_no_weight(problem):
-    with pytest.raises(ff.ZeroWeightError, match="weight"):
+    with pytest.raises(ff.errors.ZeroWeightError, match="weight"):
         Map().run(problem.graph, problem.potentials, problem.observed)
 
 
@@ -92,7 +92,7 @@ def test_a_batch_takes_the_best_of_each():
     rng = np.random.default_rng(2)
     graphs = [random_graph(rng, 5, 7, max_arity=3, max_labels=3) for _ in range(12)]
     tables = [random_tables(rng, graph, scale=2.0) for graph in graphs]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     potentials = batch.pack(tables)
     result = NARROW.run_batch(batch, potentials)
     best = [ff.BruteForce().scores(g, t).max() for g, t in zip(graphs, tables, strict=True)]

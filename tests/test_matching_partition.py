@@ -35,7 +35,7 @@ def compare(weights, kind, perfect, *, rtol=1e-12):
     )
     value, marginals = partition(weights, every)
     if value == -INF:
-        with pytest.raises(ff.ZeroWeightError, match="must allow a perfect matching"):
+        with pytest.raises(ff.errors.ZeroWeightError, match="must allow a perfect matching"):
             matching_partition(weights, kind, perfect)
         return False
     result = matching_partition(weights, kind, perfect)
@@ -141,9 +141,9 @@ def test_a_marginal_matrix_is_doubly_stochastic():
 
 
 def test_what_is_refused():
-    with pytest.raises(ff.ZeroWeightError, match="must allow a perfect matching"):
+    with pytest.raises(ff.errors.ZeroWeightError, match="must allow a perfect matching"):
         matching_partition(np.zeros((3, 3)), "general")
-    with pytest.raises(ff.TooLargeError, match=r"subsets of 30 need 17.2 GB"):
+    with pytest.raises(ff.errors.TooLargeError, match=r"subsets of 30 need 17.2 GB"):
         matching_partition(np.zeros((30, 30)))
     with pytest.raises(ff.InvalidInputError, match=r"must be symmetric, got 0.0 at \(0, 1\)"):
         matching_partition([[0.0, 0.0], [1.0, 0.0]], "general")

@@ -8,6 +8,7 @@ from problems import PROBLEMS, ising, random_graph, random_tables, random_tree
 from reference import objectives as twin
 
 import fieldfit as ff
+from fieldfit._registry import OBJECTIVES
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.objectives.base import Objective, default_prediction
 from fieldfit.objectives.block_likelihood import Conditioned, MissingGroups, tree_blocks
@@ -16,7 +17,7 @@ from fieldfit.objectives.max_margin import MaxMargin, Perceptron, default_oracle
 from fieldfit.objectives.moment_matching import MomentMatching
 from fieldfit.objectives.piecewise import Piecewise
 from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
-from fieldfit.objectives.registry import OBJECTIVES, make_objective
+from fieldfit.objectives.registry import make_objective
 
 
 def flat(vector):
@@ -55,7 +56,7 @@ def test_single_variables_by_the_kernel_and_by_derived_graphs(seed):
 
 
 def tree_terms(graph, labels, max_missing=8):
-    batch = ff.Batch.of([graph])
+    batch = ff.graph.Batch.of([graph])
     missing = MissingGroups.of(graph, labels, max_missing)
     return batch, missing, tree_blocks(batch, missing)
 
@@ -141,7 +142,7 @@ def test_long_missing_groups_without_cycles_are_summed_out():
 
 def test_what_depends_on_labels_is_kept_between_evaluations():
     graph, potentials, labels = random_case(1, missing=0.3)
-    batch = ff.Batch.of([graph])
+    batch = ff.graph.Batch.of([graph])
     objective = PseudoLikelihood("tree")
     first = objective.evaluate(batch, potentials, labels)
     second = objective.evaluate(batch, potentials, labels, first.state)
@@ -156,7 +157,7 @@ def test_blocks_of_several_examples():
     graphs = [ff.FactorGraph.grid(2, 3, 2), ff.FactorGraph.chain(6, 3)]
     potentials = [random_tables(rng, graph) for graph in graphs]
     labels = [random_labels(rng, graph) for graph in graphs]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     blocks = [[0, 1, 2], [3, 4, 5]]
     evaluation = PseudoLikelihood(blocks).evaluate(
         batch, batch.pack(potentials), np.concatenate(labels)
@@ -164,7 +165,7 @@ def test_blocks_of_several_examples():
     for m, graph in enumerate(graphs):
         expected = twin.block_likelihood(graph, potentials[m], labels[m], blocks)
         assert evaluation.values[m] == pytest.approx(expected, rel=1e-11)
-    larger = ff.Batch.of([*graphs, ff.FactorGraph.chain(7, 2)])
+    larger = ff.graph.Batch.of([*graphs, ff.FactorGraph.chain(7, 2)])
     with pytest.raises(ff.InvalidInputError, match="6 variables in example 0 and 7 in example 2"):
         PseudoLikelihood(blocks).evaluate(
             larger, ff.Potentials(larger.graph), np.zeros(19, dtype=np.int32)
@@ -173,7 +174,7 @@ def test_blocks_of_several_examples():
 
 def test_a_block_that_is_too_wide_is_refused_with_its_size():
     graph = ff.FactorGraph.grid(60, 60, 4)
-    with pytest.raises(ff.TooLargeError, match="GB"):
+    with pytest.raises(ff.errors.TooLargeError, match="GB"):
         PseudoLikelihood([range(3600)]).value_and_grad(
             graph, ff.Potentials(graph), np.zeros(3600, dtype=int)
         )
@@ -261,7 +262,7 @@ def test_the_closed_form_minimises_the_surrogate_likelihood(entropy):
     problem = NAMED["complete graph"]
     samples = samples_of(problem, 60)
     matching = MomentMatching(entropy)
-    batch = ff.Batch.of([problem.graph] * len(samples))
+    batch = ff.graph.Batch.of([problem.graph] * len(samples))
     best = matching.potentials(problem.graph, matching.moments(problem.graph, samples))
 
     def total(potentials):
@@ -330,7 +331,7 @@ def test_moment_matching_errors():
 def test_default_oracle(seed, missing):
     """Right wherever it calls itself converged, and never above the truth or negative."""
     graph, potentials, labels = random_case(seed, missing)
-    batch = ff.Batch.of([graph])
+    batch = ff.graph.Batch.of([graph])
     for objective, margin in ((Perceptron(), 0.0), (MaxMargin(), 1.0)):
         evaluation = objective.evaluate(batch, potentials, labels)
         expected = twin.hinge(graph, potentials, labels, margin)
@@ -346,7 +347,7 @@ def test_unproved_maxima_count_as_unconverged():
     rng = np.random.default_rng(6)
     hard, potentials = ising(rng, 6, 6, coupling=3.0)
     easy = ff.FactorGraph.chain(36, 2)
-    batch = ff.Batch.of([easy, hard, easy])
+    batch = ff.graph.Batch.of([easy, hard, easy])
     joined = batch.pack([random_tables(rng, easy), potentials, random_tables(rng, easy)])
     labels = random_labels(rng, batch.graph)
     evaluation = MaxMargin().evaluate(batch, joined, labels)
@@ -368,7 +369,7 @@ def test_labels_better_than_what_the_search_found_are_the_maximum():
 
     graph = ff.FactorGraph.chain(2, 2)
     potentials = ff.Potentials(graph, [[0.0, 3.0], [0.0, 3.0]])
-    evaluation = MaxMargin(Bad()).evaluate(ff.Batch.of([graph]), potentials, np.array([1, 1]))
+    evaluation = MaxMargin(Bad()).evaluate(ff.graph.Batch.of([graph]), potentials, np.array([1, 1]))
     assert evaluation.values == [0.0]
     assert np.all(flat(evaluation.gradient) == 0.0)
     assert not evaluation.converged_examples[0]
@@ -402,7 +403,7 @@ def test_margin_options():
 @pytest.mark.parametrize("with_evidence", [False, True])
 def test_map_of_a_batch(solver, with_evidence):
     problems = [p for p in PROBLEMS if p.graph.n_variables and not p.has_zeros and p.scale < 100]
-    batch = ff.Batch.of([p.graph for p in problems])
+    batch = ff.graph.Batch.of([p.graph for p in problems])
     joined = batch.pack([p.potentials for p in problems])
     observed = np.full(batch.graph.n_variables, -1)
     if with_evidence:
@@ -451,5 +452,7 @@ def test_predictions():
     assert default_oracle(tree) == ff.MaxProduct()
     for name in OBJECTIVES:
         objective = make_objective(name)
-        result = objective.prediction(grid).run_batch(ff.Batch.of([grid]), ff.Potentials(grid))
+        result = objective.prediction(grid).run_batch(
+            ff.graph.Batch.of([grid]), ff.Potentials(grid)
+        )
         np.testing.assert_allclose(result.beliefs.unary_values, 0.5)

@@ -1,4 +1,4 @@
-"""The package as a whole: public names, layers, import time, no recompilation."""
+"""The package as a whole: public names, layers, light imports, no recompilation."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 from problems import random_graph, random_tables
 
 import fieldfit as ff
+from fieldfit._registry import NAMESPACES, find, names_of, stub
 from fieldfit.numeric.compile import discard_outdated_kernels
 
 ROOT = Path(ff.__file__).parent
@@ -85,12 +86,38 @@ def test_options_and_results_are_frozen():
         assert target.__dataclass_params__.frozen, name
 
 
+@pytest.mark.parametrize("namespace", ["", *NAMESPACES])
+def test_stubs_are_those_of_the_registry(namespace):
+    """For editors and type checkers; ``make stubs`` writes them."""
+    if (ROOT / namespace).is_dir():
+        assert (ROOT / namespace / "__init__.pyi").read_text() == stub(namespace)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_namespaces_export_what_the_registry_says(namespace):
+    package = getattr(ff, namespace)
+    for name in names_of(namespace):
+        assert getattr(package, name) is find(name)
+        assert name in package.__all__
+    assert package.__doc__
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = package.nonsense
+
+
+def test_the_top_namespace_is_small_and_old_names_answer_with_a_warning():
+    assert len(ff.__all__) <= 62
+    with pytest.warns(DeprecationWarning, match=r"fieldfit\.Batch is now fieldfit\.graph\.Batch"):
+        assert ff.Batch is ff.graph.Batch
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = ff.nonsense
+
+
 # -- layers -------------------------------------------------------------------------------
 
 #: Packages, and modules where a folder holds several layers, in the order in which they may build
 #: on each other: each imports only what stands before it.  What is not in the list fails the test.
 LAYERS = (
-    *("_typing", "errors", "_validation", "_parallel", "metrics", "plot", "features"),
+    *("_typing", "_registry", "errors", "_validation", "_parallel", "metrics", "plot", "features"),
     *("numeric", "graph", "entropy", "io"),
     *("inference.base", "inference.feasible", "inference.conditioning", "inference.brute_force"),
     *("inference.junction_tree", "inference.messages", "inference.mean_field", "inference.gibbs"),
@@ -103,7 +130,6 @@ LAYERS = (
     *("models.pairwise", "models.chain", "models.grid_crf", "models.graph_crf"),
     *("models.mixture_problem", "models.mixture_field", "models.decoding_error_bound"),
     *("models.matching_problems", "models.matching_crf", "models.loading", "torch"),
-    "reproduce",
     *("cli._page", "demo", "cli._options", "cli._output", "cli._evaluation", "cli.kinds"),
     *(
         "cli.infer",
@@ -112,7 +138,6 @@ LAYERS = (
         "cli.score",
         "cli.inspect",
         "cli.demo",
-        "cli.reproduce",
         "cli.main",
     ),
 )
@@ -183,6 +208,15 @@ def test_the_import_check_can_fail():
     assert layer_of("kernels.simd") not in LAYERS
 
 
+def test_nothing_in_the_package_imports_the_experiments():
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not any(name.split(".")[0] == "experiments" for name in names), path
+
+
 def test_every_layer_exists():
     for layer in LAYERS:
         path = ROOT.joinpath(*layer.split("."))
@@ -199,13 +233,11 @@ def test_folders_stay_small_and_names_unique():
     assert shared <= {"base", "registry"}, shared  # the same role in each family
 
 
-# -- import time --------------------------------------------------------------------------
+# -- imports ------------------------------------------------------------------------------
 
-MEASURE = """
-import sys, time
-start = time.process_time()
+HEAVY = """
+import sys
 import fieldfit
-print(time.process_time() - start)
 # Numba imports the top of scipy by itself, which is cheap; its sub-packages are not
 parts = {name.split(".")[1] for name in sys.modules if name.startswith("scipy.")}
 heavy = {part for part in parts if not part.startswith("_") and part != "version"}
@@ -214,23 +246,19 @@ print(*sorted(heavy))
 """
 
 
-def test_import_is_quick_and_light():
-    """Processor time, best of three, beside that of Numba alone: machines differ, and vary."""
-    seconds, alone = [], []
-    for _ in range(3):
-        numba = subprocess.run(
-            [sys.executable, "-c", MEASURE.split("print")[0].replace("fieldfit", "numba")
-             + "print(time.process_time() - start)"],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        alone.append(float(numba))
-        answer = subprocess.run(
-            [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True
-        ).stdout.split("\n")
-        assert answer[1] == "", f"import fieldfit also imports {answer[1]}"
-        seconds.append(float(answer[0]))
-    limit = max(0.7, 2.0 * min(alone))
-    assert min(seconds) < limit, f"import fieldfit takes {min(seconds):.2f} s"
+def heavy_imports(program: str) -> list[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_import_is_light():
+    """`python -m benchmarks.run --only start` measures its time."""
+    assert heavy_imports(HEAVY) == []
+
+
+def test_the_check_of_heavy_imports_can_fail():
+    assert "optimize" in heavy_imports(HEAVY.replace("import fieldfit", "import scipy.optimize"))
 
 
 # -- compilation --------------------------------------------------------------------------
@@ -251,7 +279,7 @@ def count_signatures() -> dict[str, int]:
 def run_everything(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = random_graph(
-        rng, int(rng.integers(2, 6)), int(rng.integers(1, 7)), max_arity=3, max_labels=4
+        rng, int(rng.integers(2, 6)), int(rng.integers(1, 7)), max_arity=3, max_labels=3
     )
     potentials = random_tables(rng, graph, zeros=0.2 * (seed % 2))
     schedule = ("flooding", "sequential", "tree", "residual")[seed % 4]
@@ -274,7 +302,7 @@ def test_new_graphs_compile_nothing():
         run_everything(seed)
     before = count_signatures()
     assert sum(before.values()) > 20
-    for seed in range(300, 1300):
+    for seed in range(300, 720):
         run_everything(seed)
     after = count_signatures()
     new = {

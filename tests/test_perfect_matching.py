@@ -60,7 +60,7 @@ def test_a_thousand_matrices(perfect):
         solver = PerfectMatching(perfect=perfect)
         if best == -INF:
             n_infeasible += 1
-            with pytest.raises(ff.ZeroWeightError, match="in the largest one the nodes"):
+            with pytest.raises(ff.errors.ZeroWeightError, match="in the largest one the nodes"):
                 solver.match(weights)
             continue
         check(weights, solver.match(weights), best, perfect=perfect)
@@ -143,7 +143,7 @@ def compare(graph, potentials, observed=None):
     """True if there is a matching."""
     best = float(ff.BruteForce().scores(graph, potentials, observed).max())
     if best == -INF:
-        with pytest.raises(ff.ZeroWeightError, match="weight"):
+        with pytest.raises(ff.errors.ZeroWeightError, match="weight"):
             PerfectMatching().run(graph, potentials, observed)
         return False
     result = PerfectMatching().run(graph, potentials, observed)
@@ -198,7 +198,7 @@ def test_a_batch_of_models():
         matching_graph(random_weights(rng, n, 0), "general", perfect=perfect)
         for n, perfect in ((4, True), (5, False), (2, True))
     ]
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     result = PerfectMatching().run_batch(batch, batch.pack([p for _, p in models]))
     alone = [PerfectMatching().run(graph, potentials).score for graph, potentials in models]
     assert result.scores == pytest.approx(alone, abs=1e-12)
@@ -231,7 +231,9 @@ def test_the_missing_package_is_named(monkeypatch):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ff.MissingDependencyError, match=r"pip install 'fieldfit\[matching\]'"):
+    with pytest.raises(
+        ff.errors.MissingDependencyError, match=r"pip install 'fieldfit\[matching\]'"
+    ):
         PerfectMatching().match(np.ones((2, 2)))
 
 

@@ -83,7 +83,7 @@ def test_graphs_without_couplings():
 def test_a_batch_equals_its_examples():
     rng = np.random.default_rng(3)
     models = [planar_model(rng, 8, style) for style in STYLES]
-    batch = ff.Batch.of([graph for graph, _ in models])
+    batch = ff.graph.Batch.of([graph for graph, _ in models])
     result = PlanarIsing().run_batch(batch, batch.pack([potentials for _, potentials in models]))
     alone = [PlanarIsing().run(graph, potentials).score for graph, potentials in models]
     assert result.scores == pytest.approx(alone, rel=1e-12)
@@ -126,7 +126,7 @@ def test_what_is_refused():
 
 def test_too_many_frustrated_faces():
     graph, potentials = glass(np.random.default_rng(0), 6, 6)
-    with pytest.raises(ff.TooLargeError, match="at most max_frustrated 2 frustrated faces"):
+    with pytest.raises(ff.errors.TooLargeError, match="at most max_frustrated 2 frustrated faces"):
         PlanarIsing(max_frustrated=2).run(graph, potentials)
 
 
@@ -142,10 +142,12 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     missing = ("networkx",)
     for function in (PlanarIsing().run, planar_ising_log_partition):
-        with pytest.raises(ff.MissingDependencyError, match=r"NetworkX: .*'fieldfit\[planar\]'"):
+        with pytest.raises(
+            ff.errors.MissingDependencyError, match=r"NetworkX: .*'fieldfit\[planar\]'"
+        ):
             function(graph, potentials)
     missing = ("rustworkx",)
-    with pytest.raises(ff.MissingDependencyError, match="rustworkx"):
+    with pytest.raises(ff.errors.MissingDependencyError, match="rustworkx"):
         PlanarIsing().run(graph, potentials)
 
 

@@ -41,7 +41,7 @@ def make_examples(n_examples, seed=0, missing=0.0):
 
 
 def make_part(examples, example_weights=None, sparse=False):
-    batch = ff.Batch.of([example.graph for example in examples])
+    batch = ff.graph.Batch.of([example.graph for example in examples])
     features = np.concatenate([example.features for example in examples])
     blocks = [
         Block.unary(batch.graph, csr_matrix(features) if sparse else features),

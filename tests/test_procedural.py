@@ -64,7 +64,9 @@ def test_predictions_are_the_same_sweeps_and_do_not_warn():
 def test_a_model_file_keeps_it(tmp_path):
     rng = np.random.default_rng(2)
     X, Y = pictures(rng, 4)
-    objective = ProceduralLoss(MarginalLoss("suclass", sharpness=5.0), 2, ff.Convex(), order="grid")
+    objective = ProceduralLoss(
+        MarginalLoss("suclass", sharpness=5.0), n_sweeps=2, entropy=ff.Convex(), order="grid"
+    )
     crf = ff.GridCRF(objective=objective, l2=1.0).fit(X, Y)
     crf.save(tmp_path / "model")
     again = ff.load(tmp_path / "model")
@@ -184,6 +186,6 @@ def test_who_does_not_take_several_sets_of_weights():
     graph = ff.FactorGraph.chain(2, 2)
     with pytest.raises(ff.InvalidInputError, match="potentials must be 2, one for each sweep"):
         objective.value_and_grad(graph, ff.Potentials(graph), [0, 1])
-    batch, labels = ff.Batch.of([graph]), np.array([0, 1], dtype=np.int32)
+    batch, labels = ff.graph.Batch.of([graph]), np.array([0, 1], dtype=np.int32)
     with pytest.raises(ff.InvalidInputError, match="must have several sets of weights"):
         ff.Likelihood().evaluate_sets(batch, [ff.Potentials(graph)], labels)

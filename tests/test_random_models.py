@@ -1,7 +1,7 @@
 """The acceptance run: message passing and mean field on many random models, against enumeration.
 
-Arity 1 to 4, 2 to 5 labels, hard zeros, evidence, trees and loops.  The number of models is
-`FIELDFIT_RANDOM_MODELS` (1000 by default, a minute on one core).
+Arity 1 to 4, two, three or five labels, hard zeros, evidence, trees and loops.  The number of
+models is `FIELDFIT_RANDOM_MODELS` (1000 by default, a minute on one core).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_schedules_reach_the_same_fixed_point_where_it_is_unique(first):
 def test_the_models_cover_what_they_claim():
     problems = [random_problem(seed) for seed in range(200)]
     assert {int(a) for p in problems for a in p.graph.arities} == {1, 2, 3, 4}
-    assert {int(k) for p in problems for k in p.graph.cardinalities} == {2, 3, 4, 5}
+    assert {int(k) for p in problems for k in p.graph.cardinalities} == {2, 3, 5}
     for share in (
         np.mean([p.graph.is_acyclic for p in problems]),
         np.mean([np.isneginf(p.potentials.factor_values).any() for p in problems]),

@@ -238,7 +238,7 @@ def test_a_large_grid_is_built_quickly():
 def test_regions_of_a_batch_are_those_of_its_examples(kind):
     graphs = [ff.FactorGraph.grid(3, 3, 2), ff.FactorGraph.chain(3, 3), ff.FactorGraph([2, 3])]
     graphs += [ff.FactorGraph.grid(3, 3, 2), random_graph(np.random.default_rng(0), 5, 6)]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     together = RegionGraph.of_batch(batch, kind)
     direct = RegionGraph.of(batch.graph, kind)
     assert (together.n_outer, together.n_regions) == (direct.n_outer, direct.n_regions)
@@ -263,7 +263,7 @@ def test_regions_are_remembered_while_their_graph_lives():
     graph = ff.FactorGraph.grid(3, 4, 2)
     assert RegionGraph.of(graph) is RegionGraph.of(graph)
     assert RegionGraph.of(graph) is not RegionGraph.of(graph, "bethe")
-    batch = ff.Batch.of([graph, graph])
+    batch = ff.graph.Batch.of([graph, graph])
     assert RegionGraph.of_batch(batch) is RegionGraph.of_batch(batch)
     regions = weakref.ref(RegionGraph.of(graph))
     n_known = len(_KNOWN)

@@ -208,7 +208,7 @@ def test_a_start_on_forbidden_configurations_has_infinite_energy():
 
 def test_company_and_threads_do_not_change_a_bit():
     cases = [random_case(seed)[:3] for seed in range(6)]
-    batch = ff.Batch.of([graph for graph, _, _ in cases])
+    batch = ff.graph.Batch.of([graph for graph, _, _ in cases])
     packed = batch.pack([potentials for _, potentials, _ in cases])
     start = np.concatenate([unary for _, _, unary in cases])
     together = relax_kikuchi(batch, packed, start, 4)

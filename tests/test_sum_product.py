@@ -320,7 +320,7 @@ def test_the_clique_order_of_the_grid_is_an_order():
     graph = ff.FactorGraph.grid(4, 5, 3)
     potentials = random_tables(np.random.default_rng(0), graph, 0.5)
     expected = ff.SumProduct(tol=1e-10).run(graph, potentials)
-    solver = ff.SumProduct(order=ff.grid_clique_order(4, 5), tol=1e-10)
+    solver = ff.SumProduct(order=ff.inference.grid_clique_order(4, 5), tol=1e-10)
     result = solver.run(graph, potentials)
     assert result.converged
     assert_same_beliefs(result.beliefs, expected.beliefs, atol=1e-8)
@@ -445,7 +445,7 @@ def test_evidence_against_hard_zeros_is_still_noticed():
     graph = ff.FactorGraph.chain(3, 2)
     table = np.array([[0.0, 0.0], [0.0, -np.inf]])
     potentials = ff.Potentials(graph, factors=[table, table])
-    with pytest.raises(ff.ZeroWeightError):
+    with pytest.raises(ff.errors.ZeroWeightError):
         ff.SumProduct().run(graph, potentials, observed=np.array([1, 1, -1]))
 
 
@@ -454,7 +454,7 @@ def test_evidence_against_hard_zeros_is_still_noticed():
 
 def test_a_batch_says_which_examples_did_not_converge(frustrated, grid):
     hard, easy = frustrated, grid
-    batch = ff.Batch.of([easy[0], hard[0], easy[0]])
+    batch = ff.graph.Batch.of([easy[0], hard[0], easy[0]])
     potentials = batch.pack([easy[1], hard[1], easy[1]])
     result = ff.SumProduct(damping=0.0, max_iter=200).run_batch(batch, potentials)
     assert result.converged_examples.tolist() == [True, False, True]
@@ -472,7 +472,7 @@ def test_a_batch_of_many_small_graphs():
         random_graph(rng, int(rng.integers(1, 6)), 4, max_arity=3, max_labels=3) for _ in range(40)
     ]
     tables = [random_tables(rng, g, 0.4) for g in graphs]
-    batch = ff.Batch.of(graphs)
+    batch = ff.graph.Batch.of(graphs)
     for entropy in ENTROPIES[:3]:
         solver = ff.SumProduct(entropy=entropy, tol=1e-10, max_iter=5000)
         together = solver.run_batch(batch, batch.pack(tables))

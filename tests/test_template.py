@@ -13,7 +13,7 @@ from fieldfit.graph.template import Block, Template, tie_entries
 CHAIN = ff.FactorGraph.chain(5, 3)
 GRID = ff.FactorGraph.grid(3, 4, 2)
 TRIPLES = ff.FactorGraph([2] * 6, [(0, 1, 2), (2, 3, 4), (0, 5), (1, 5), (5, 4, 3), (2,)])
-UNION = ff.Batch.of([ff.FactorGraph.grid(2, 2, 3), ff.FactorGraph.grid(1, 3, 3), CHAIN]).graph
+UNION = ff.graph.Batch.of([ff.FactorGraph.grid(2, 2, 3), ff.FactorGraph.grid(1, 3, 3), CHAIN]).graph
 
 
 def rng():
@@ -33,7 +33,7 @@ def of_type(graph, factor_type, arity=2):
 def generative(n_examples=3):
     """Parameters of their own for every variable and every edge; tables are the examples."""
     graph = ff.FactorGraph.chain(3, 2)
-    batch = ff.Batch.of([graph] * n_examples)
+    batch = ff.graph.Batch.of([graph] * n_examples)
     union = batch.graph
     blocks = [
         Block.unary(union, variables=batch.variable_offsets[:-1] + i, name=f"variable {i}")

@@ -51,7 +51,7 @@ def test_forward_is_the_plain_twin(damping):
         np.testing.assert_allclose(
             result.beliefs.unary_values, expected, rtol=0, atol=1e-12, err_msg=problem.name
         )
-        run = sweeps.record(ff.Batch.of([graph]), problem.potentials, problem.observed)
+        run = sweeps.record(ff.graph.Batch.of([graph]), problem.potentials, problem.observed)
         np.testing.assert_array_equal(flat(run.beliefs()), flat(result.beliefs))
 
 
@@ -61,7 +61,7 @@ def test_transposed_product(damping):
     sweeps = UnrolledMeanField(3, damping)
     for problem in SOFT:
         graph, start = problem.graph, flat(problem.potentials)
-        batch = ff.Batch.of([graph])
+        batch = ff.graph.Batch.of([graph])
         for _ in range(3):
             u, v = random_direction(graph, rng), random_direction(graph, rng, start)
             ends = [
@@ -81,7 +81,7 @@ def test_transposed_product(damping):
 def test_each_sweep_with_its_own_potentials(damping):
     rng = np.random.default_rng(1)
     graph = ff.FactorGraph([2, 3, 2, 3], [(0, 1), (1, 2, 3), (0, 3), (2,), (0, 2)])
-    batch, sweeps = ff.Batch.of([graph]), UnrolledMeanField(3, damping)
+    batch, sweeps = ff.graph.Batch.of([graph]), UnrolledMeanField(3, damping)
     starts = [random_direction(graph, rng) for _ in range(3)]
     u = random_direction(graph, rng)
     run = sweeps.record(batch, [unflat(graph, start) for start in starts])

@@ -1,22 +1,97 @@
 """Errors and warnings that fieldfit raises on purpose.
 
-Every message is one sentence: which argument, what is required, what was received.
+Every message is one sentence: which argument, what is required, what was received.  An error about
+one example of a data set also carries its place as attributes, so that a program that knows where
+the example came from (a file and a line) can say that instead.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 __all__ = [
     "ConvergenceWarning",
     "FileFormatError",
     "InvalidInputError",
     "MissingDependencyError",
+    "Place",
     "TooLargeError",
     "ZeroWeightError",
 ]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where in the data something is wrong.
+
+    Attributes
+    ----------
+    argument
+        ``"X"``, ``"Y"`` or ``"samples"``.
+    example
+        Index of the example (the row of ``samples``); ``None``: it is about all of them.
+    position
+        Index of a token or variable in the example.
+    column
+        Variable of ``samples``.
+    is_validation
+        It is about the examples that were given for validation.
+
+    Examples
+    --------
+    >>> Place("X", 3).say("features must be finite, got nan")
+    'X[3]: features must be finite, got nan'
+    >>> Place("Y", 3, 1).say("must be a label, got 'x'")
+    "Y[3][1] must be a label, got 'x'"
+    >>> Place("samples", 2, column=4).say("must be 0 or 1, got 7")
+    'samples must be 0 or 1, got 7 in row 2, column 4'
+    """
+
+    argument: str
+    example: int | None = None
+    position: int | None = None
+    column: int | None = None
+    is_validation: bool = False
+
+    def say(self, requirement: str) -> str:
+        """The sentence with its place; ``requirement`` begins with "must" or its own subject."""
+        text = self._samples(requirement) if self.argument == "samples" else self._item(requirement)
+        return f"validation: {text}" if self.is_validation else text
+
+    def _item(self, requirement: str) -> str:
+        indices = (self.example, self.position)
+        name = self.argument + "".join(f"[{index}]" for index in indices if index is not None)
+        return (
+            f"{name} {requirement}" if requirement.startswith("must") else f"{name}: {requirement}"
+        )
+
+    def _samples(self, requirement: str) -> str:
+        indices = (("row", self.example), ("column", self.column))
+        where = ", ".join(f"{word} {index}" for word, index in indices if index is not None)
+        subject = "samples " if requirement.startswith("must") else ""
+        return f"{subject}{requirement}" + (f" in {where}" if where else "")
+
+
 class InvalidInputError(ValueError):
-    """An argument breaks its requirement."""
+    """An argument breaks its requirement.
+
+    Parameters
+    ----------
+    requirement
+        What is required and what was received, in one sentence.
+    place
+        Which example it is about, if it is about one.
+
+    Attributes
+    ----------
+    requirement, place
+        As given; ``str(error)`` is both in one sentence.
+    """
+
+    def __init__(self, requirement: str, place: Place | None = None) -> None:
+        super().__init__(requirement if place is None else place.say(requirement))
+        self.requirement = requirement
+        self.place = place
 
 
 class ZeroWeightError(InvalidInputError):

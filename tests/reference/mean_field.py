@@ -39,7 +39,17 @@ def enumerate_model(graph, potentials, observed=None):
         [observed[i]] if i in observed else range(int(k)) for i, k in enumerate(graph.cardinalities)
     ]
     configurations = list(product(*ranges))
-    scores = np.array([plain_score(graph, potentials, y) for y in configurations])
+    tables = [potentials.unary(i).tolist() for i in range(graph.n_variables)]
+    scopes = [graph.scope(a) for a in range(graph.n_factors)]
+    factor_tables = [potentials.factor(a) for a in range(graph.n_factors)]
+
+    def score_of(y):
+        score = sum(table[label] for table, label in zip(tables, y, strict=True))
+        for scope, table in zip(scopes, factor_tables, strict=True):
+            score += table[tuple(y[i] for i in scope)]
+        return float(score)
+
+    scores = np.array([score_of(y) for y in configurations])
     largest = scores.max()
     weights = np.exp(scores - largest)
     unary = [np.zeros(k) for k in graph.cardinalities]
@@ -47,8 +57,8 @@ def enumerate_model(graph, potentials, observed=None):
     for y, weight in zip(configurations, weights / weights.sum(), strict=True):
         for i, label in enumerate(y):
             unary[i][label] += weight
-        for a in range(graph.n_factors):
-            factors[a][tuple(y[i] for i in graph.scope(a))] += weight
+        for scope, table in zip(scopes, factors, strict=True):
+            table[tuple(y[i] for i in scope)] += weight
     return largest + np.log(weights.sum()), unary, factors
 
 

@@ -114,10 +114,16 @@ class SumProductTwin:
         return float(np.abs(new[moved] - old[moved]).max(initial=0.0))
 
     def solve(self, order=None, damping=0.0, tol=1e-12, max_sweeps=5000):
-        """Sequential sweeps to a fixed point; fails loudly if there is none in sight."""
+        """Sequential sweeps to a fixed point; fails loudly if there is none in sight.
+
+        Messages of size s go on changing by a few ulps of s, which no tolerance may forbid.
+        """
         order = range(self.graph.n_variables) if order is None else order
         for _ in range(max_sweeps):
-            if self.sequential_sweep(order, damping) <= tol:
+            change = self.sequential_sweep(order, damping)
+            values = np.concatenate([np.zeros(1), *self.messages.values()])
+            size = np.abs(values[np.isfinite(values)]).max()
+            if change <= max(tol, 16 * np.finfo(float).eps * size):
                 return self
         raise AssertionError(f"the twin did not converge in {max_sweeps} sweeps")
 

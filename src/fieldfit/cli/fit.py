@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 import time
-from importlib import import_module
 from typing import Any
 
+from fieldfit._registry import find
 from fieldfit.cli._options import count, number
 from fieldfit.cli._output import Reporter, format_bytes, format_ending, format_pairs, print_json
 from fieldfit.cli.kinds.base import Data, Kind, located
@@ -154,10 +154,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _estimator(args: argparse.Namespace, reader: Any) -> Any:
     kind: Kind = args.kind
-    from fieldfit.models.loading import CLASSES
-
-    estimator_class = getattr(import_module(CLASSES[kind.estimator]), kind.estimator)
-    return estimator_class(
+    return find(kind.estimator)(
         objective=args.objective,
         l2=args.l2,
         l1=args.l1,

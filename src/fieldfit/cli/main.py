@@ -17,12 +17,12 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from fieldfit.cli import demo, fit, infer, inspect, predict, reproduce, score
+from fieldfit.cli import demo, fit, infer, inspect, predict, score
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["main"]
 
-COMMANDS = (infer, fit, predict, score, inspect, reproduce, demo)
+COMMANDS = (infer, fit, predict, score, inspect, demo)
 
 EXAMPLES = """\
 examples:
@@ -31,7 +31,6 @@ examples:
   fieldfit infer model.uai --task MAP --json    a best labelling, as one JSON object
   fieldfit fit chain --train train.txt --model chunks.ff
   fieldfit predict --model chunks.ff test.txt   labels of new sequences
-  fieldfit reproduce --list                     experiments of papers that can be run again
   fieldfit demo                                 learn to restore noisy digits, write a page
   fieldfit fit --help                           kinds of models that can be learned
   fieldfit infer --help                         all options of a command

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit.demo.demo_compilation import compile_elsewhere
 from fieldfit.demo.demo_digits import NoisyDigits
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.models.grid_crf import GridCRF
 from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
-from fieldfit.reproduce._compilation import compile_elsewhere
 
 __all__ = [
     "METHODS",

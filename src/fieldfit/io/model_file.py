@@ -12,17 +12,16 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._registry import find, stored_classes
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._container import read_container, write_container
 
 __all__ = [
-    "CLASSES",
     "FORMAT",
     "VERSION",
     "ModelFile",
@@ -34,62 +33,15 @@ __all__ = [
 
 # -- Option objects as JSON, and back, without pickle --------------------------------------
 # An object such as ``Likelihood(SumProduct(TreeReweighted()))`` is its class name and its fields.
-# Only the classes in `CLASSES` can be written or read; a file cannot name anything else, so
-# reading one runs no code but the constructors of these dataclasses, which check their fields.
+# Only classes that the registry marks as stored can be written or read; a file cannot name anything
+# else, so reading one runs no code but the constructors of these dataclasses, which check their
+# fields.
 #
 # Plain values and lists stand for themselves.  What JSON does not have is an object that says so:
 #
 #     {"class": "Convex", "fields": {...}}    {"tuple": [...]}    {"float": "inf"}
 #     {"dictionary": [[key, value], ...]}     {"texts": [...]}    (an array of texts)
 #     {"array": name}                         (an array of numbers, which is stored beside)
-
-
-#: Every class whose objects may be stored, and the module that defines it.
-CLASSES = {
-    "Bethe": "fieldfit.entropy.counting_numbers",
-    "Convex": "fieldfit.entropy.counting_numbers",
-    "TreeReweighted": "fieldfit.entropy.counting_numbers",
-    "BeliefOptimization": "fieldfit.inference.free_energy.belief_optimization",
-    "BruteForce": "fieldfit.inference.brute_force",
-    "ConvexDual": "fieldfit.inference.convex.convex_dual",
-    "ConvexPrimal": "fieldfit.inference.convex.convex_primal",
-    "DoubleLoop": "fieldfit.inference.free_energy.double_loop",
-    "Exact": "fieldfit.inference.junction_tree.exact",
-    "GeneralizedSumProduct": "fieldfit.inference.kikuchi.generalized_sum_product",
-    "Gibbs": "fieldfit.inference.gibbs.gibbs",
-    "MeanField": "fieldfit.inference.mean_field.mean_field",
-    "SumProduct": "fieldfit.inference.messages.sum_product",
-    "ExactMap": "fieldfit.inference.map.exact_map",
-    "FrankWolfe": "fieldfit.inference.frank_wolfe.frank_wolfe",
-    "MaxFlow": "fieldfit.inference.map.graph_cut.max_flow",
-    "Assignment": "fieldfit.inference.matching.assignment",
-    "LinearProgram": "fieldfit.inference.map.linear_program",
-    "Map": "fieldfit.inference.auto",
-    "PerfectMatching": "fieldfit.inference.matching.perfect_matching",
-    "PlanarIsing": "fieldfit.inference.planar.planar_ising",
-    "MaxProduct": "fieldfit.inference.map.max_product",
-    "RoofDuality": "fieldfit.inference.map.graph_cut.roof_duality",
-    "MarginalLoss": "fieldfit.objectives.marginal_losses",
-    "UnrolledMeanField": "fieldfit.inference.mean_field.unrolled_mean_field",
-    "UnrolledSumProduct": "fieldfit.inference.messages.unrolled_sum_product",
-    "Camel": "fieldfit.objectives.camel",
-    "ContrastiveDivergence": "fieldfit.objectives.contrastive_divergence",
-    "ContrastiveFreeEnergy": "fieldfit.objectives.contrastive",
-    "ImplicitLoss": "fieldfit.objectives.implicit_loss",
-    "Likelihood": "fieldfit.objectives.likelihood",
-    "MaxMargin": "fieldfit.objectives.max_margin",
-    "MLEStruct": "fieldfit.objectives.mle_struct",
-    "MomentMatching": "fieldfit.objectives.moment_matching",
-    "Perceptron": "fieldfit.objectives.max_margin",
-    "Piecewise": "fieldfit.objectives.piecewise",
-    "ProceduralLoss": "fieldfit.objectives.procedural_loss",
-    "PseudoLikelihood": "fieldfit.objectives.pseudo_likelihood",
-    "Adam": "fieldfit.learners.stochastic",
-    "CamelRounds": "fieldfit.learners.camel_rounds",
-    "DualFrankWolfe": "fieldfit.learners.dual_frank_wolfe",
-    "LBFGS": "fieldfit.learners.lbfgs",
-    "SGD": "fieldfit.learners.stochastic",
-}
 
 #: Fields that had another name in earlier versions: class -> old name -> new name.
 RENAMED_FIELDS = {"FrankWolfe": {"is_stored": "keep_active_set"}}
@@ -120,7 +72,7 @@ def encode(value: Any, arrays: Arrays, where: str = "value") -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return {"texts": value.tolist()}
     name = type(value).__name__
-    if is_dataclass(value) and CLASSES.get(name) == type(value).__module__:
+    if is_dataclass(value) and stored_classes().get(name) == type(value).__module__:
         given = {
             field.name: encode(getattr(value, field.name), arrays, f"{where}.{field.name}")
             for field in fields(value)
@@ -176,16 +128,16 @@ def _only_item(stored: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _class_of(name: str) -> type[Any]:
-    """A class of the table, imported only now: most models use few of them."""
-    if name not in CLASSES:
+    """A class of the registry, imported only now: most models use few of them."""
+    if name not in stored_classes():
         raise FileFormatError(
             f"expected an option object of this version of fieldfit, found {name!r}"
         )
-    found: type[Any] = getattr(import_module(CLASSES[name]), name)
+    found: type[Any] = find(name)
     return found
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- the file -----------------------------------------------------------------------------
 
 
 FORMAT, VERSION = "fieldfit-model", 1

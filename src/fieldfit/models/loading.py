@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any
 
+from fieldfit._registry import MODELS, find
 from fieldfit.errors import FileFormatError
 from fieldfit.io.model_file import read_model
 from fieldfit.models.base import FieldEstimator, Path
 
-__all__ = ["CLASSES", "load"]
-
-#: Estimators that a file may name, and the module that defines each.  A file cannot make anything
-#: else run.
-CLASSES = {
-    "ChainCRF": "fieldfit.models.chain.chain_crf",
-    "GraphCRF": "fieldfit.models.graph_crf",
-    "GridCRF": "fieldfit.models.grid_crf",
-    "IsingModel": "fieldfit.models.pairwise.ising_model",
-    "MatchingCRF": "fieldfit.models.matching_crf",
-    "MixtureField": "fieldfit.models.mixture_field",
-    "PottsModel": "fieldfit.models.pairwise.potts_model",
-    "SkipChainCRF": "fieldfit.models.chain.skip_chain_crf",
-}
+__all__ = ["load"]
 
 
 def load(path: Path) -> Any:
@@ -45,13 +32,11 @@ def load(path: Path) -> Any:
     """
     stored = read_model(path)
     name = os.fspath(path)
-    if stored.kind not in CLASSES:
+    if stored.kind not in MODELS:  # a file cannot make anything else run
         raise FileFormatError(
-            f"{name}: expected a model of {', '.join(sorted(CLASSES))}, found {stored.kind!r}"
+            f"{name}: expected a model of {', '.join(sorted(MODELS))}, found {stored.kind!r}"
         )
-    estimator_class: type[FieldEstimator] = getattr(
-        import_module(CLASSES[stored.kind]), stored.kind
-    )
+    estimator_class: type[FieldEstimator] = find(stored.kind)
     try:
         estimator = estimator_class(**stored.parameters)
         estimator._restore(stored.metadata, stored.arrays)

@@ -9,3 +9,7 @@ likelihoods: ``pseudo_likelihood`` (with ``block_likelihood`` and ``block_condit
 ``max_margin``.  Losses on marginals: ``marginal_losses``, trained by ``implicit_loss`` or
 ``procedural_loss``.
 """
+
+from fieldfit._registry import exports
+
+__all__, __getattr__, __dir__ = exports(__name__)

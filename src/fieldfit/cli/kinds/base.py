@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Self
 
+from fieldfit._registry import OBJECTIVES_OF
+
 __all__ = [
-    "CONDITIONAL_OBJECTIVES",
     "Answer",
     "Data",
     "Kind",
@@ -30,14 +31,6 @@ __all__ = [
     "located",
     "open_source",
 ]
-
-#: Names of `fieldfit.objectives.registry` that suit labels given features, written out so that
-#: ``--help`` imports nothing; a test compares the lists.
-CONDITIONAL_OBJECTIVES = (
-    "likelihood", "bethe", "trw", "convex", "mean-field", "pseudolikelihood", "piecewise",
-    "camel0", "camel", "camel-empirical", "cd", "cf-bethe", "cf-mean-field", "mle-struct",
-    "implicit", "procedural", "perceptron", "max-margin",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,7 +104,7 @@ class Kind(ABC):
     sentence: ClassVar[str]
     example: ClassVar[str]
     data: ClassVar[str]
-    objectives: ClassVar[tuple[str, ...]] = CONDITIONAL_OBJECTIVES
+    objectives: ClassVar[tuple[str, ...]] = OBJECTIVES_OF["conditional"]
     #: Of the estimator, repeated for ``--help``; a test compares them.
     defaults: ClassVar[dict[str, Any]]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from fieldfit._registry import OBJECTIVES_OF
 from fieldfit.cli._options import number
 from fieldfit.cli.kinds.base import Answer, Data, Kind, Reader, Report, open_source
 
@@ -126,7 +127,7 @@ class MatchingKind(Kind):
         "partners (examples, rows), -1 for none"
     )
     example = "fieldfit fit matching --train rooms.csv --graph general --model rooms.ff"
-    objectives = ("mle-struct", "likelihood", "max-margin", "perceptron")
+    objectives = OBJECTIVES_OF["matching"]
     defaults: ClassVar[dict[str, Any]] = {
         "objective": "mle-struct", "l2": 1.0, "l1": 0.0, "max_iter": 200, "tol": 1e-4,
         "kind": "bipartite", "perfect": True, "rho": None, "capacity": None,

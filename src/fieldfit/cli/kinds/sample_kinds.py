@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from fieldfit._registry import OBJECTIVES_OF
 from fieldfit.cli._options import number, words
 from fieldfit.cli.kinds.base import Answer, Data, Kind, Report
 from fieldfit.cli.kinds.sample_files import SampleReader, read_edges
@@ -19,11 +20,7 @@ MAX_WEIGHTS_WITH_ERRORS = 1500
 class _SampleKind(Kind):
     """What Ising and Potts models have in common."""
 
-    objectives = (
-        "pseudolikelihood", "likelihood", "bethe", "trw", "convex", "mean-field",
-        "moment-matching", "piecewise", "camel0", "camel", "camel-empirical", "cd",
-        "cf-bethe", "cf-mean-field",
-    )  # fmt: skip
+    objectives = OBJECTIVES_OF["pairwise"]
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(

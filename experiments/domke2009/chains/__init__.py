@@ -1,0 +1,1 @@
+"""Losses on exact chains (section 3.7)."""

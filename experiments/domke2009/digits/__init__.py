@@ -1,0 +1,1 @@
+"""Digits under noise (section 6.2)."""

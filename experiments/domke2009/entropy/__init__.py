@@ -1,0 +1,1 @@
+"""Entropies that are fitted (section 6.3)."""

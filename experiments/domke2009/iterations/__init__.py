@@ -1,0 +1,1 @@
+"""Procedural fitting with other numbers of iterations (section 6.4)."""

@@ -1,0 +1,1 @@
+"""Street scenes with missing labels (section 6.5)."""

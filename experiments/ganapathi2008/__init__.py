@@ -1,0 +1,1 @@
+"""Ganapathi et al. (2008), "Constrained approximate maximum entropy learning"."""

@@ -1,0 +1,1 @@
+"""Names in the CoNLL-2003 articles (table 1)."""

@@ -1,0 +1,1 @@
+"""Superpixels of photographs (table 3)."""

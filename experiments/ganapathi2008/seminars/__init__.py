@@ -1,0 +1,1 @@
+"""Fields of seminar announcements (table 2)."""

@@ -1,0 +1,1 @@
+"""Landmarks of the house and hotel sequences."""

@@ -1,0 +1,1 @@
+"""Room-mates and speed dating."""

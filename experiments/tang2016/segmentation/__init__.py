@@ -1,0 +1,1 @@
+"""Horses cut out of photographs."""

@@ -1,0 +1,1 @@
+"""Random matchings of a known distribution."""

@@ -1,0 +1,1 @@
+"""Wainwright (2005), "Estimating the 'wrong' Markov random field"."""

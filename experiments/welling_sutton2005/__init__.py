@@ -1,0 +1,1 @@
+"""Welling and Sutton (2005), "Learning with contrastive free energies"."""

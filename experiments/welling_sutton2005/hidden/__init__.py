@@ -1,0 +1,1 @@
+"""Hidden units over digits."""

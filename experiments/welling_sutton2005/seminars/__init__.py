@@ -1,0 +1,1 @@
+"""Speakers of seminar announcements (table 1)."""

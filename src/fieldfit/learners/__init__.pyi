@@ -1,0 +1,25 @@
+"""Written by make stubs from fieldfit._registry."""
+
+from fieldfit.learners.base import Learner as Learner
+from fieldfit.learners.base import Penalty as Penalty
+from fieldfit.learners.camel_rounds import CamelRounds as CamelRounds
+from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe as DualFrankWolfe
+from fieldfit.learners.lbfgs import LBFGS as LBFGS
+from fieldfit.learners.problem import Part as Part
+from fieldfit.learners.problem import Problem as Problem
+from fieldfit.learners.problem import TemplateProblem as TemplateProblem
+from fieldfit.learners.stochastic import Adam as Adam
+from fieldfit.learners.stochastic import SGD as SGD
+
+__all__ = [
+    "LBFGS",
+    "SGD",
+    "Adam",
+    "CamelRounds",
+    "DualFrankWolfe",
+    "Learner",
+    "Part",
+    "Penalty",
+    "Problem",
+    "TemplateProblem",
+]

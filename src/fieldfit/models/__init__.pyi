@@ -1,0 +1,29 @@
+"""Written by make stubs from fieldfit._registry."""
+
+from fieldfit.models.chain.chain_crf import ChainCRF as ChainCRF
+from fieldfit.models.chain.skip_chain_crf import SkipChainCRF as SkipChainCRF
+from fieldfit.models.decoding_error_bound import ErrorBound as ErrorBound
+from fieldfit.models.decoding_error_bound import error_bound as error_bound
+from fieldfit.models.graph_crf import GraphCRF as GraphCRF
+from fieldfit.models.grid_crf import GridCRF as GridCRF
+from fieldfit.models.loading import load as load
+from fieldfit.models.matching_crf import MatchingCRF as MatchingCRF
+from fieldfit.models.mixture_field import MixtureField as MixtureField
+from fieldfit.models.pairwise.ising_model import IsingModel as IsingModel
+from fieldfit.models.pairwise.potts_model import PottsModel as PottsModel
+from fieldfit.models.pairwise.potts_model import sequence_weights as sequence_weights
+
+__all__ = [
+    "ChainCRF",
+    "ErrorBound",
+    "GraphCRF",
+    "GridCRF",
+    "IsingModel",
+    "MatchingCRF",
+    "MixtureField",
+    "PottsModel",
+    "SkipChainCRF",
+    "error_bound",
+    "load",
+    "sequence_weights",
+]

@@ -1,1 +1,0 @@
-"""Experiments of papers, one file each, run by ``fieldfit reproduce``."""
