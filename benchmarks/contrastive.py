@@ -45,7 +45,7 @@ def problem(objective: Objective) -> TemplateProblem:
 
 def gradients() -> list[str]:
     """CPU time of values and gradients on potentials, in one thread."""
-    five = ff.ContrastiveFreeEnergy("bethe", 5)
+    five = ff.ContrastiveFreeEnergy("bethe", n_steps=5)
     given = problem(five)
     with one_blas_thread():
         learner = ff.LBFGS(max_iter=N_ITERATIONS)
@@ -59,9 +59,9 @@ def gradients() -> list[str]:
         **{
             name: (lambda objective=objective: [objective.evaluate(*part) for part in parts])
             for name, objective in {
-                "CF 5, mean field": ff.ContrastiveFreeEnergy("mean-field", 5),
+                "CF 5, mean field": ff.ContrastiveFreeEnergy("mean-field", n_steps=5),
                 "CF 5, Bethe": five,
-                "CF 15, Bethe": ff.ContrastiveFreeEnergy("bethe", 15),
+                "CF 15, Bethe": ff.ContrastiveFreeEnergy("bethe", n_steps=15),
                 "contrastive divergence, 1 sweep": ff.ContrastiveDivergence(1),
                 "pseudo-likelihood": ff.PseudoLikelihood(),
                 "likelihood, Bethe, cold, tree schedule": ff.Likelihood(

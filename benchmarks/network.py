@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import fieldfit as ff
 from benchmarks.grid_data import VOID, data_folder
 from benchmarks.pages import replace_section, stamp
-from fieldfit.torch import CRFLayer, MarginalLoss
+from fieldfit.torch import CRFLayer, ObjectiveLoss
 
 HEIGHT, WIDTH, N_LABELS = 60, 80, 11
 N_ALONE, N_TOGETHER = 30, 8
@@ -125,7 +125,7 @@ def run() -> list[str]:
     field = Field(copy.deepcopy(network))
     more = train(network, alone_loss(network), training, N_TOGETHER)
     objective = ff.ProceduralLoss("ucl", n_sweeps=N_SWEEPS)
-    marginal = MarginalLoss(field.graph, objective)
+    marginal = ObjectiveLoss(field.graph, objective)
     n_pixels = HEIGHT * WIDTH
     together = train(
         field,

@@ -23,7 +23,7 @@ EXACTLY = LBFGS(max_iter=3000, tol=1e-7, value_tol=0.0, history=30)
 def camel(variant="cccp", solver="joint", **options):
     """The objective with rounds to the last digit."""
     tight = {"round_tol": 1e-6, "tol": 1e-12, "max_rounds": 400, **options}
-    return ff.Camel(variant, solver, **tight)
+    return ff.Camel(variant, solver=solver, **tight)
 
 
 # -- the example of the paper -------------------------------------------------------------

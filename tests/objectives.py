@@ -96,7 +96,9 @@ def _procedural(loss, entropy, schedule):
 
 
 def _implicit(loss, entropy, gradient="solve", solver="messages", tol=1e-13):
-    objective = ImplicitLoss(loss, entropy, gradient, solver=solver, tol=tol, max_iter=20_000)
+    objective = ImplicitLoss(
+        loss, entropy=entropy, gradient=gradient, solver=solver, tol=tol, max_iter=20_000
+    )
     name = f"implicit {loss}" + ", by perturbation" * (gradient == "perturbation")
     name += ", in the primal" * (solver == "primal")
     # the primal is exact in beliefs, not in logarithms of beliefs of 1e-300
@@ -120,10 +122,15 @@ OBJECTIVES = (
     Entry("piecewise, shared", Piecewise("shared"), twin.shared_piecewise, above=True),
     Entry("CAMEL(0)", Camel("camel0", tol=1e-12), everywhere=False, above=True),
     Entry("CCCP CAMEL", Camel("cccp", tol=1e-11), everywhere=False),
-    Entry("contrast, Bethe", ContrastiveFreeEnergy("bethe", None), everywhere=False, unique=False),
+    Entry(
+        "contrast, Bethe",
+        ContrastiveFreeEnergy("bethe", n_steps=None),
+        everywhere=False,
+        unique=False,
+    ),
     Entry(
         "contrast, mean field",
-        ContrastiveFreeEnergy("mean-field", None),
+        ContrastiveFreeEnergy("mean-field", n_steps=None),
         everywhere=False,
         below=True,
         unique=False,

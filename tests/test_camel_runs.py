@@ -398,7 +398,9 @@ def test_validation_can_end_the_rounds():
 @pytest.mark.parametrize("kind", ["grid", "potts"])
 def test_files_and_clones(kind, tmp_path):
     make, options, data = ESTIMATORS[kind]
-    objective = ff.Camel("cccp-empirical", "double-loop", "one", smoothing=0.2, round_tol=1e-2)
+    objective = ff.Camel(
+        "cccp-empirical", solver="double-loop", sides="one", smoothing=0.2, round_tol=1e-2
+    )
     model = make(objective, l2=0.1, **options).fit(*data())
     model.save(tmp_path / "model")
     loaded = ff.load(tmp_path / "model")

@@ -72,7 +72,7 @@ def test_more_steps_go_further_down(family):
     potentials = random_potentials(rng, batch.graph, 1.5)
     labels = random_labels(rng, batch.graph)
     values = [
-        ContrastiveFreeEnergy(family, n_steps).evaluate(batch, potentials, labels).values
+        ContrastiveFreeEnergy(family, n_steps=n_steps).evaluate(batch, potentials, labels).values
         for n_steps in (1, 2, 5, 20, 100)
     ]
     for fewer, more in pairwise(values):
@@ -91,7 +91,7 @@ def test_steps_of_the_slow_twin(family, seed, n_steps):
     graph = random_graph(rng)
     potentials = random_potentials(rng, graph, 1.0)
     labels = random_labels(rng, graph)
-    value, gradient = ContrastiveFreeEnergy(family, n_steps).value_and_grad(
+    value, gradient = ContrastiveFreeEnergy(family, n_steps=n_steps).value_and_grad(
         graph, potentials, labels
     )
     twin = relaxed_twin(graph, potentials, labels, family, n_steps, smoothing=1e-4)
@@ -108,7 +108,7 @@ def test_without_limit_it_is_bethes_likelihood(seed, missing):
     potentials = random_potentials(rng, graph, 0.5)
     labels = random_labels(rng, graph, missing)
     likelihood = ff.Likelihood(ff.SumProduct(tol=1e-12))
-    value, gradient = ContrastiveFreeEnergy("bethe", None, smoothing=1e-9).value_and_grad(
+    value, gradient = ContrastiveFreeEnergy("bethe", n_steps=None, smoothing=1e-9).value_and_grad(
         graph, potentials, labels
     )
     expected, expected_gradient = likelihood.value_and_grad(graph, potentials, labels)
@@ -124,7 +124,7 @@ def test_without_limit_products_are_stationary():
     graph = ff.FactorGraph.grid(3, 4, 3)
     potentials = random_potentials(rng, graph, 0.7)
     labels = random_labels(rng, graph)
-    objective = ContrastiveFreeEnergy("mean-field", None, smoothing=1e-9)
+    objective = ContrastiveFreeEnergy("mean-field", n_steps=None, smoothing=1e-9)
     found = objective.evaluate(Batch.of([graph]), potentials, labels)
     beliefs = ff.Beliefs.from_labels(graph, labels)
     unary = found.gradient.unary_values + beliefs.unary_values
@@ -142,7 +142,7 @@ def test_in_the_limit_the_gradient_is_that_of_the_value(family):
     graph = ff.FactorGraph.grid(2, 3, 2)
     potentials = random_potentials(rng, graph, 0.6)
     labels = random_labels(rng, graph)
-    objective = ContrastiveFreeEnergy(family, None)
+    objective = ContrastiveFreeEnergy(family, n_steps=None)
     _, gradient = objective.value_and_grad(graph, potentials, labels)
     flat = np.concatenate([gradient.unary_values, gradient.factor_values])
     size = 1e-5
@@ -168,7 +168,9 @@ def test_kikuchi_is_never_negative_and_goes_down(missing):
         potentials = random_potentials(rng, batch.graph, scale)
         labels = random_labels(rng, batch.graph, missing)
         values = [
-            ContrastiveFreeEnergy("kikuchi", n_steps).evaluate(batch, potentials, labels).values
+            ContrastiveFreeEnergy("kikuchi", n_steps=n_steps)
+            .evaluate(batch, potentials, labels)
+            .values
             for n_steps in (1, 3, 10)
         ]
         assert np.all(values[0] >= 0.0)
@@ -187,7 +189,7 @@ def test_kikuchi_without_limit_is_its_likelihood():
         ("plaquettes", ff.GeneralizedSumProduct("plaquettes", tol=1e-8)),
         ("bethe", ff.SumProduct(tol=1e-10)),
     ):
-        objective = ContrastiveFreeEnergy("kikuchi", None, smoothing=1e-6, regions=regions)
+        objective = ContrastiveFreeEnergy("kikuchi", n_steps=None, smoothing=1e-6, regions=regions)
         value, gradient = objective.value_and_grad(graph, potentials, labels)
         expected, wanted = ff.Likelihood(inference).value_and_grad(graph, potentials, labels)
         assert value == pytest.approx(expected, abs=1e-3)
@@ -206,7 +208,7 @@ def test_an_example_does_not_depend_on_its_company(family, missing):
     batch = Batch.of(graphs)
     potentials = random_potentials(rng, batch.graph, 1.5)
     labels = random_labels(rng, batch.graph, missing)
-    objective = ContrastiveFreeEnergy(family, 6)
+    objective = ContrastiveFreeEnergy(family, n_steps=6)
     together = objective.evaluate(batch, potentials, labels)
     for index, graph in enumerate(graphs):
         variables = slice(*batch.variable_offsets[index : index + 2])
@@ -227,7 +229,7 @@ def test_all_labels_missing_leaves_nothing_to_relax(family):
     rng = np.random.default_rng(8)
     graph = ff.FactorGraph.grid(3, 3, 2)
     potentials = random_potentials(rng, graph, 0.5)
-    value, gradient = ContrastiveFreeEnergy(family, 5).value_and_grad(
+    value, gradient = ContrastiveFreeEnergy(family, n_steps=5).value_and_grad(
         graph, potentials, np.full(9, -1)
     )
     assert value == pytest.approx(0.0, abs=1e-9)
@@ -240,7 +242,7 @@ def test_hidden_beliefs_may_start_from_the_last_ones(family):
     graph = ff.FactorGraph.grid(3, 3, 3)
     potentials = random_potentials(rng, graph, 0.4)
     labels = random_labels(rng, graph, 0.5)
-    objective = ContrastiveFreeEnergy(family, 4)
+    objective = ContrastiveFreeEnergy(family, n_steps=4)
     batch = Batch.of([graph])
     first = objective.evaluate(batch, potentials, labels)
     again = objective.evaluate(batch, potentials, labels, first.state)
@@ -281,7 +283,7 @@ def test_it_learns_a_grid_and_predicts_with_its_family():
     labels = [np.repeat(rng.integers(0, 2, (4, 1)), 6, axis=1) for _ in range(12)]
     images = [grid[..., None] + 0.6 * rng.normal(size=(4, 6, 1)) for grid in labels]
     for family, inference in (("bethe", ff.SumProduct), ("mean-field", ff.MeanField)):
-        objective = ContrastiveFreeEnergy(family, 5)
+        objective = ContrastiveFreeEnergy(family, n_steps=5)
         crf = ff.GridCRF(objective, l2=1.0, tol=1e-3).fit(images, labels)
         assert crf.converged_
         assert crf.score(images, labels) > 0.9
@@ -294,7 +296,7 @@ def test_it_learns_a_grid_and_predicts_with_its_family():
 def test_bad_options_and_data():
     with pytest.raises(InvalidInputError, match="family must be one of"):
         ContrastiveFreeEnergy("trw")
-    with pytest.raises(InvalidInputError, match="n_steps must be None or an integer"):
+    with pytest.raises(InvalidInputError, match="n_steps must be an integer of at least 1 or None"):
         ContrastiveFreeEnergy(n_steps=0)
     with pytest.raises(InvalidInputError, match=r"smoothing must be between 0 and 0\.5"):
         ContrastiveFreeEnergy(smoothing=0.5)

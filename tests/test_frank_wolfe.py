@@ -7,7 +7,7 @@ import pytest
 
 import fieldfit as ff
 from fieldfit.errors import InvalidInputError, ZeroWeightError
-from fieldfit.inference.frank_wolfe.active_set import HullPoint, search_step
+from fieldfit.inference.frank_wolfe.active_set import ActiveSet, search_step
 from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe
 
 GRAPHS = {
@@ -46,14 +46,16 @@ def test_it_agrees_with_messages(name, scale):
     )
 
 
-@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("keep_active_set", [True, False])
 @pytest.mark.parametrize("n_iter", [1, 3, 10])
-def test_the_gap_is_a_certificate(is_stored, n_iter):
+def test_the_gap_is_a_certificate(keep_active_set, n_iter):
     """However early it stops: value <= B <= value + gap, and B bounds the log-partition."""
     graph = GRAPHS["grid"]
     for seed in range(20):
         potentials = random_potentials(graph, 2.0, seed)
-        found = FrankWolfe(tol=1e-12, max_iter=n_iter, is_stored=is_stored).run(graph, potentials)
+        found = FrankWolfe(tol=1e-12, max_iter=n_iter, keep_active_set=keep_active_set).run(
+            graph, potentials
+        )
         surrogate = ff.SumProduct(ff.TreeReweighted(), tol=1e-12, max_iter=20_000).run(
             graph, potentials
         )
@@ -121,7 +123,7 @@ def test_an_entropy_that_is_not_concave_is_refused():
         FrankWolfe().run(
             chain, ff.Potentials(chain), init=ff.SumProduct().run(chain, ff.Potentials(chain))
         )
-    with pytest.raises(InvalidInputError, match="oracle must be None or an object"):
+    with pytest.raises(InvalidInputError, match="oracle must be an object such as"):
         FrankWolfe(oracle="max-flow")
     with pytest.raises(InvalidInputError, match="tol must be positive, got 0"):
         FrankWolfe(tol=0.0)
@@ -155,40 +157,40 @@ def test_shares_and_points_agree_after_many_steps():
     coefficients, inverse = np.ones(n), np.full(n_features, 0.1)
     mapping = rng.normal(size=(n, n_features))
     start = np.full(n, 1.0 / n)
-    hull = HullPoint(start, start @ mapping, 0.0, coefficients, inverse)
+    active = ActiveSet(start, start @ mapping, 0.0, coefficients, inverse)
     statistics = rng.normal(size=n_features)
-    residual = statistics - hull.features
-    before = 0.5 * residual @ (inverse * residual) - hull.entropy()
+    residual = statistics - active.features
+    before = 0.5 * residual @ (inverse * residual) - active.entropy()
     for _ in range(400):
-        slopes = hull.slopes(mapping @ (inverse * residual))
+        slopes = active.slopes(mapping @ (inverse * residual))
         vertex = np.zeros(n)
         vertex[slopes.argmax()] = 1.0
-        place = hull.add(vertex, vertex @ mapping, 0.0)
-        hull.move_shares(residual, 0.0, 5, place)
-        now = 0.5 * residual @ (inverse * residual) - hull.entropy()
+        place = active.add(vertex, vertex @ mapping, 0.0)
+        active.move_weights(residual, 0.0, 5, place)
+        now = 0.5 * residual @ (inverse * residual) - active.entropy()
         assert now <= before + 1e-12
         before = now
-    used = hull.hull.shares[: hull.n_points]
+    used = active.atoms.weights[: active.n_atoms]
     assert used.min() >= 0.0
     np.testing.assert_allclose(used.sum(), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(used @ hull.hull.points[: hull.n_points], hull.x, rtol=1e-9)
-    np.testing.assert_allclose(hull.x @ mapping, hull.features, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(statistics - hull.features, residual, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(used @ active.atoms.points[: active.n_atoms], active.x, rtol=1e-9)
+    np.testing.assert_allclose(active.x @ mapping, active.features, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(statistics - active.features, residual, rtol=1e-9, atol=1e-12)
     # the optimum of an entropy over a simplex: a softmax at its own weights
     scores = mapping @ (inverse * residual)
-    np.testing.assert_allclose(hull.x, np.exp(scores) / np.exp(scores).sum(), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(active.x, np.exp(scores) / np.exp(scores).sum(), rtol=0, atol=1e-7)
 
 
 def test_points_without_share_are_forgotten_when_room_is_short():
     n = 40
     start = np.full(n, 1.0 / n)
     nothing = np.zeros(0)
-    hull = HullPoint(start, nothing, 0.0, np.ones(n), nothing)
+    active = ActiveSet(start, nothing, 0.0, np.ones(n), nothing)
     for entry in range(n):
-        hull.add(np.eye(n)[entry], nothing, 0.0)
-    assert hull.n_points <= 16
-    state = hull.state()
-    other = HullPoint(start, nothing, 0.0, np.ones(n), nothing)
+        active.add(np.eye(n)[entry], nothing, 0.0)
+    assert active.n_atoms <= 16
+    state = active.state()
+    other = ActiveSet(start, nothing, 0.0, np.ones(n), nothing)
     other.restore(state)
-    np.testing.assert_array_equal(other.x, hull.x)
-    assert other.n_points == hull.n_points
+    np.testing.assert_array_equal(other.x, active.x)
+    assert other.n_atoms == active.n_atoms

@@ -274,7 +274,7 @@ def test_messages_and_primal_agree(loss):
     potentials, labels = random_tables(rng, graph), rng.integers(-1, 3, 25)
     entropy = ff.Convex(0.1, factor=1.0)
     by_messages, in_primal = (
-        ImplicitLoss(loss, entropy, solver=solver, tol=1e-11, max_iter=20_000)
+        ImplicitLoss(loss, entropy=entropy, solver=solver, tol=1e-11, max_iter=20_000)
         for solver in ("messages", "primal")
     )
     value, gradient = by_messages.value_and_grad(graph, potentials, labels)
@@ -324,7 +324,7 @@ def test_bethe_is_exact_on_trees():
     graph = ff.FactorGraph.chain(4, 3)
     rng = np.random.default_rng(0)
     potentials, labels = random_tables(rng, graph), [0, 2, -1, 1]
-    value, gradient = ImplicitLoss("ucl", ff.Bethe(), tol=1e-12).value_and_grad(
+    value, gradient = ImplicitLoss("ucl", entropy=ff.Bethe(), tol=1e-12).value_and_grad(
         graph, potentials, labels
     )
     exact = ff.BruteForce().run(graph, potentials).beliefs

@@ -152,7 +152,7 @@ def test_a_factor_of_one_variable_does_not_count():
 def test_bad_options():
     with pytest.raises(ff.InvalidInputError, match="loss must be one of"):
         MarginalLoss("log")
-    with pytest.raises(ff.InvalidInputError, match="sharpness must be finite and above 0"):
+    with pytest.raises(ff.InvalidInputError, match="sharpness must be positive"):
         MarginalLoss("suclass", sharpness=0.0)
     batch = ff.graph.Batch.of([ff.FactorGraph.chain(2, 2)])
     beliefs = random_beliefs(batch.graph, np.random.default_rng(5))

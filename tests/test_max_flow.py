@@ -13,15 +13,15 @@ from scipy.sparse.csgraph import maximum_flow
 import fieldfit as ff
 from fieldfit.inference.map.graph_cut.boykov_kolmogorov import SIDE, SINK, SOURCE, Network, solve
 from fieldfit.inference.map.graph_cut.cut_network import (
-    arcs_of,
-    choices_of,
+    binary_choices,
+    cut_network,
     is_submodular,
     new_flow,
     new_trees,
     normal_form,
 )
 from fieldfit.inference.map.graph_cut.expansion_moves import _best_move as best_move_by_cut
-from fieldfit.inference.map.graph_cut.expansion_moves import expand
+from fieldfit.inference.map.graph_cut.expansion_moves import alpha_expansion
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
 
 INF = np.inf
@@ -71,7 +71,7 @@ def capacity_matrix(n_nodes, edges, forward, backward, terminal):
 def check_flow(n_nodes, edges, forward, backward, terminal, value):
     """The flow has the value, is a flow, and both cuts cost as much."""
     flow, trees, (there, back) = run_flow(n_nodes, edges, forward, backward, terminal)
-    assert flow.supply.sum() == pytest.approx(value, rel=1e-12, abs=1e-12)
+    assert flow.inflow.sum() == pytest.approx(value, rel=1e-12, abs=1e-12)
     assert not flow.conflict.any()
     assert (flow.residual >= 0).all()
     np.testing.assert_allclose(
@@ -127,7 +127,7 @@ def test_flow_equals_that_of_scipy(seed):
     flow = check_flow(
         n, edges, forward.astype(float), backward.astype(float), terminal.astype(float), value
     )
-    assert flow.supply.sum() == value
+    assert flow.inflow.sum() == value
 
 
 def test_check_of_a_flow_can_fail():
@@ -143,10 +143,10 @@ def test_infinite_capacities_and_contradictions():
     terminal = [INF, 0.0, -INF, 2.0, -INF]
     flow, _, _ = run_flow(5, edges, [INF, INF, INF], [0.0, 0.0, 0.0], terminal)
     assert flow.conflict.tolist() == [1, 0, 0, 0, 0]
-    assert flow.supply.tolist() == [0, 0, 0, 2, 0]
+    assert flow.inflow.tolist() == [0, 0, 0, 2, 0]
     flow, trees, _ = run_flow(5, edges, [INF, 3.0, INF], [INF, 0.0, 0.0], terminal)
     assert not flow.conflict.any()
-    assert flow.supply.tolist() == [3, 0, 0, 2, 0]
+    assert flow.inflow.tolist() == [3, 0, 0, 2, 0]
     assert trees.node[:, SIDE].tolist() == [SOURCE, SOURCE, SINK, SINK, SINK]
 
 
@@ -161,7 +161,7 @@ def test_capacities_of_very_different_size():
     inside = np.append(trees.node[:, SIDE] == SOURCE, [True, False])
     matrix = capacity_matrix(900, edges, forward, backward, terminal)
     cut = matrix[np.ix_(inside, ~inside)].sum()
-    assert flow.supply.sum() == pytest.approx(cut, rel=1e-12)
+    assert flow.inflow.sum() == pytest.approx(cut, rel=1e-12)
 
 
 # -- from tables to capacities ------------------------------------------------------------
@@ -410,15 +410,15 @@ def test_every_move_is_the_best_of_its_kind(kind):
     for seed in range(40):
         rng = np.random.default_rng(1000 + seed)
         graph, potentials = metric_model(rng, kind, zeros=0.2 if seed % 4 == 0 else 0.0)
-        batch, arcs = ff.graph.Batch.of([graph]), arcs_of(graph, "MaxFlow")
-        pairs, _ = choices_of(graph, potentials, None, arcs.factors)
+        batch, cuts = ff.graph.Batch.of([graph]), cut_network(graph, "MaxFlow")
+        pairs, _ = binary_choices(graph, potentials, None, cuts.factors)
         possible = np.isfinite(potentials.unary_matrix())
         labels = np.array([rng.choice(np.flatnonzero(row)) for row in possible], dtype=np.int32)
         label = int(rng.integers(graph.cardinalities[0]))
         offered = np.where(possible[:, label], label, labels).astype(np.int32)
         flow, trees = new_flow(graph.n_variables, graph.n_slots), new_trees(graph.n_variables)
         moved, allowed = best_move_by_cut(
-            batch, arcs, pairs._replace(first=labels, second=offered), flow, trees
+            batch, cuts, pairs._replace(first=labels, second=offered), flow, trees
         )
         assert allowed.all()
         assert potentials.score(moved) == pytest.approx(
@@ -488,10 +488,10 @@ def test_examples_that_do_not_move_keep_their_labels():
     graph, potentials = metric_model(np.random.default_rng(0), "potts")
     batch = ff.graph.Batch.of([graph, graph])
     packed = batch.pack([potentials, potentials])
-    arcs = arcs_of(batch.graph, "MaxFlow")
-    pairs, _ = choices_of(batch.graph, packed, None, arcs.factors)
+    cuts = cut_network(batch.graph, "MaxFlow")
+    pairs, _ = binary_choices(batch.graph, packed, None, cuts.factors)
     start = np.ones(batch.graph.n_variables, dtype=np.int32)
-    moved = expand(batch, arcs, pairs, packed, np.array([True, False]), start, 10)
+    moved = alpha_expansion(batch, cuts, pairs, packed, np.array([True, False]), start, 10)
     n = graph.n_variables
     assert moved.labels[n:].tolist() == [1] * n
     np.testing.assert_array_equal(moved.labels[:n], MaxFlow().run(graph, potentials).labels)
@@ -562,5 +562,5 @@ def test_read_only_potentials():
 
 def test_the_network_is_kept_with_its_graph():
     graph = ff.FactorGraph.chain(3, 2)
-    assert arcs_of(graph, "MaxFlow") is arcs_of(graph, "RoofDuality")
-    assert arcs_of(graph, "MaxFlow") is not arcs_of(ff.FactorGraph.chain(3, 2), "MaxFlow")
+    assert cut_network(graph, "MaxFlow") is cut_network(graph, "RoofDuality")
+    assert cut_network(graph, "MaxFlow") is not cut_network(ff.FactorGraph.chain(3, 2), "MaxFlow")

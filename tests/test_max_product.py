@@ -132,17 +132,15 @@ def test_a_gap_is_stated():
 def test_options():
     graph = ff.FactorGraph.chain(3, 2)
     potentials = ff.Potentials(graph)
-    with pytest.raises(
-        ff.InvalidInputError, match=r"schedule must be .* for MaxProduct, got 'residual'"
-    ):
-        ff.MaxProduct(schedule="residual").run(graph, potentials)
     for options, sentence in (
+        ({"entropy": "trw"}, "entropy must be an object such as Bethe"),
+        ({"schedule": "residual"}, "schedule must be one of .*, got 'residual'"),
         ({"damping": 1.0}, "damping must be in"),
         ({"tol": 0.0}, "tol must be positive"),
-        ({"max_iter": 0}, "max_iter must be at least 1"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
     ):
         with pytest.raises(ff.InvalidInputError, match=sentence):
-            ff.MaxProduct(**options).run(graph, potentials)
+            ff.MaxProduct(**options)
     with pytest.raises(ff.InvalidInputError, match="potentials must belong"):
         ff.MaxProduct().run(ff.FactorGraph.chain(4, 2), potentials)
 

@@ -148,7 +148,7 @@ def test_independent_variables_have_the_logarithms_of_their_frequencies():
 
 
 @pytest.mark.parametrize(
-    "objective", ["trw", "bethe", "convex", MomentMatching(TreeReweighted(rho=0.5), 1.0)]
+    "objective", ["trw", "bethe", "convex", MomentMatching(TreeReweighted(rho=0.5), smoothing=1.0)]
 )
 def test_closed_form_reproduces_the_frequencies_under_its_own_inference(objective):
     rng = np.random.default_rng(5)
@@ -226,7 +226,7 @@ def test_better_than_independent_variables():
 
 def test_save_and_load(tmp_path):
     rng = np.random.default_rng(10)
-    objective = MomentMatching(TreeReweighted(rho=0.5), 1.0)
+    objective = MomentMatching(TreeReweighted(rho=0.5), smoothing=1.0)
     model = MixtureField(objective, means=np.array([0.0, 0.0]), variances=[1.0, 9.0])
     model.fit(rng.integers(0, 2, (50, 3, 4)))
     model.save(tmp_path / "model.ff")

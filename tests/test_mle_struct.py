@@ -234,7 +234,7 @@ def test_bad_options():
         ({"step": "fixed"}, "step must be 'line-search' for pairwise directions"),
         ({"points": "edges"}, "points must be one of"),
         ({"start": "random"}, "start must be one of"),
-        ({"oracle": 3}, "oracle must be None"),
+        ({"oracle": 3}, "oracle must be an object such as"),
         ({"tol": 0.0}, "tol must be positive"),
     ):
         with pytest.raises(InvalidInputError, match=words):

@@ -299,3 +299,10 @@ def test_the_new_file_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypa
 def test_the_folder_must_exist(tmp_path):
     with pytest.raises(InvalidInputError, match="path must lie in a folder that exists"):
         write_small(tmp_path / "missing" / "model")
+
+
+def test_options_that_were_renamed_are_read_under_their_old_names():
+    arrays = {}
+    stored = encode(ff.FrankWolfe(keep_active_set=False), arrays)
+    stored["fields"]["is_stored"] = stored["fields"].pop("keep_active_set")
+    assert decode(stored, arrays) == ff.FrankWolfe(keep_active_set=False)

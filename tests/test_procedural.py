@@ -64,7 +64,9 @@ def test_predictions_are_the_same_sweeps_and_do_not_warn():
 def test_a_model_file_keeps_it(tmp_path):
     rng = np.random.default_rng(2)
     X, Y = pictures(rng, 4)
-    objective = ProceduralLoss(MarginalLoss("suclass", sharpness=5.0), 2, ff.Convex(), order="grid")
+    objective = ProceduralLoss(
+        MarginalLoss("suclass", sharpness=5.0), n_sweeps=2, entropy=ff.Convex(), order="grid"
+    )
     crf = ff.GridCRF(objective=objective, l2=1.0).fit(X, Y)
     crf.save(tmp_path / "model")
     again = ff.load(tmp_path / "model")

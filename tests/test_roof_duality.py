@@ -11,9 +11,14 @@ from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising
 from reference.max_flow import best_score, half_integral_value, local_polytope_value
 
 import fieldfit as ff
-from fieldfit.inference.map.graph_cut.cut_network import arcs_of, choices_of
+from fieldfit.inference.map.graph_cut.cut_network import binary_choices, cut_network
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
-from fieldfit.inference.map.graph_cut.roof_duality import HALF, RoofDuality, _relaxed, turn_round
+from fieldfit.inference.map.graph_cut.roof_duality import (
+    HALF,
+    RoofDuality,
+    _half_integral,
+    switch_to_submodular,
+)
 
 INF = np.inf
 
@@ -153,13 +158,13 @@ def test_two_copies_agree_with_one_cut_where_no_cycle_is_frustrated():
                 is_equal = not table[0, 0] + table[1, 1] < table[0, 1] + table[1, 0]
             if wants_equal != is_equal:
                 table[:] = table[::-1].copy()
-        arcs, batch = arcs_of(graph, "RoofDuality"), ff.graph.Batch.of([graph])
+        cuts, batch = cut_network(graph, "RoofDuality"), ff.graph.Batch.of([graph])
         try:
             result = RoofDuality().run(graph, potentials)
         except ff.errors.ZeroWeightError:
             continue
-        pairs, _ = choices_of(graph, potentials, None, arcs.factors)
-        choices, dual = _relaxed(batch, arcs, pairs)
+        pairs, _ = binary_choices(graph, potentials, None, cuts.factors)
+        choices, dual = _half_integral(batch, cuts, pairs)
         assert dual[0] == pytest.approx(result.upper_bound, abs=1e-10)
         if np.isfinite(potentials.factor_values).all():
             assert result.optimal
@@ -170,7 +175,7 @@ def test_two_copies_agree_with_one_cut_where_no_cycle_is_frustrated():
 
 def test_turning_round():
     graph = ff.FactorGraph.from_edges(4, [(0, 1), (1, 2), (2, 3), (3, 0)], 2)
-    arcs = arcs_of(graph, "RoofDuality")
+    cuts = cut_network(graph, "RoofDuality")
     equal, differ, nothing = np.eye(2), 1.0 - np.eye(2), np.zeros((2, 2))
     for tables, expected in (
         ([equal, equal, equal, equal], True),
@@ -178,8 +183,8 @@ def test_turning_round():
         ([differ, equal, equal, equal], False),
         ([differ, equal, equal, nothing], True),
     ):
-        pairs, _ = choices_of(graph, ff.Potentials(graph, None, tables), None, arcs.factors)
-        assert turn_round(graph.structure, arcs.network, pairs) == expected
+        pairs, _ = binary_choices(graph, ff.Potentials(graph, None, tables), None, cuts.factors)
+        assert switch_to_submodular(graph.structure, cuts.network, pairs) == expected
         if not expected:
             assert pairs.first.tolist() == [0] * 4
 

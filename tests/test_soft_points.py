@@ -7,7 +7,11 @@ import pytest
 
 import fieldfit as ff
 from fieldfit.inference.matching.matching_marginals import matching_marginals
-from fieldfit.inference.matching.matching_messages import SWEEPS, balanced, matching_messages
+from fieldfit.inference.matching.matching_messages import (
+    SWEEPS,
+    matching_messages,
+    rounded_to_polytope,
+)
 from fieldfit.inference.matching.matching_newton import newton_marginals, statistics_curvature
 from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 from fieldfit.learners.dual_blocks import DualModel
@@ -63,12 +67,12 @@ def test_balanced_points_are_in_the_polytope():
     rng = np.random.default_rng(2)
     polytope = MatchingPolytope(np.ones((4, 4), dtype=bool))
     near = rng.random(16)
-    point = balanced(polytope, np.concatenate([near, 1.0 - near]))
+    point = rounded_to_polytope(polytope, np.concatenate([near, 1.0 - near]))
     t = polytope.matrix(point[:16])
     np.testing.assert_allclose([t.sum(axis=0), t.sum(axis=1)], 1.0, atol=1e-12)
     assert t.min() >= 0.0
     exact = polytope.uniform_point()
-    np.testing.assert_allclose(balanced(polytope, exact), exact, atol=1e-15)
+    np.testing.assert_allclose(rounded_to_polytope(polytope, exact), exact, atol=1e-15)
 
 
 @pytest.mark.parametrize("rho", [0.5, 1.0])

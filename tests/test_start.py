@@ -38,9 +38,9 @@ def test_a_fit_that_begins_at_the_optimum_ends_there():
 
 def test_weights_are_repeated_for_every_sweep():
     own = np.random.default_rng(1).normal(size=one_step("pseudolikelihood").weights_.shape)
-    shared = one_step(ProceduralLoss("ucl", 2), own)
-    apart = one_step(ProceduralLoss("ucl", 2, per_sweep_weights=True), own)
-    explicit = one_step(ProceduralLoss("ucl", 2, per_sweep_weights=True), np.tile(own, 2))
+    shared = one_step(ProceduralLoss("ucl", n_sweeps=2), own)
+    apart = one_step(ProceduralLoss("ucl", n_sweeps=2, per_sweep_weights=True), own)
+    explicit = one_step(ProceduralLoss("ucl", n_sweeps=2, per_sweep_weights=True), np.tile(own, 2))
     assert apart.weights_.shape == (2 * len(own),)
     assert_array_equal(apart.weights_, explicit.weights_)
     assert not np.array_equal(apart.weights_[: len(own)], shared.weights_)

@@ -35,7 +35,7 @@ def test_gradients_of_beliefs(tables):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("objective", [ProceduralLoss("uquad", n_sweeps=2), Likelihood()], ids=repr)
 def test_gradients_of_losses(objective, reduction):
-    loss = bridge.MarginalLoss(GRAPH, objective, reduction)
+    loss = bridge.ObjectiveLoss(GRAPH, objective, reduction)
     labels = torch.tensor([[[0, 1, 2], [2, -1, 0]], [[1, 1, 1], [0, 0, 2]]])
     unary, tables = tensors((2, 2, 3, 3), (3, 3))
     assert torch.autograd.gradcheck(lambda u, t: loss(u, t, labels), (unary, tables))
@@ -50,7 +50,7 @@ def test_values_are_those_of_the_objective():
         GRAPH, unary.detach().numpy().reshape(6, 3), [table] * GRAPH.n_factors
     )
     value, gradient = objective.value_and_grad(GRAPH, potentials, labels)
-    found = bridge.MarginalLoss(GRAPH, objective)(
+    found = bridge.ObjectiveLoss(GRAPH, objective)(
         unary, tables, torch.from_numpy(labels).reshape(1, 2, 3)
     )
     found.backward()
@@ -82,7 +82,7 @@ def test_a_network_learns_through_it():
     network = torch.nn.Conv2d(1, 2, 1)
     tables = torch.nn.Parameter(torch.zeros(2, 2))
     graph = ff.FactorGraph.grid(8, 8, 2)
-    loss = bridge.MarginalLoss(graph, ProceduralLoss("ucl", n_sweeps=3))
+    loss = bridge.ObjectiveLoss(graph, ProceduralLoss("ucl", n_sweeps=3))
     optimiser = torch.optim.Adam([*network.parameters(), tables], lr=0.1)
     values = []
     for _ in range(40):
@@ -106,10 +106,10 @@ def test_shapes_are_checked():
     with pytest.raises(InvalidInputError, match="tables must have shape"):
         layer(torch.zeros(2, 6, 3), torch.zeros(2, 2))
     with pytest.raises(InvalidInputError, match="labels must have shape"):
-        bridge.MarginalLoss(GRAPH)(
+        bridge.ObjectiveLoss(GRAPH)(
             torch.zeros(2, 6, 3), torch.zeros(3, 3), torch.zeros(6, dtype=torch.int64)
         )
     with pytest.raises(InvalidInputError, match="graph must have pairwise factors"):
         bridge.CRFLayer(ff.FactorGraph([2, 2, 2], [(0, 1, 2)]))
     with pytest.raises(InvalidInputError, match="reduction must be"):
-        bridge.MarginalLoss(GRAPH, reduction="all")
+        bridge.ObjectiveLoss(GRAPH, reduction="all")

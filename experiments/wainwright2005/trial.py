@@ -85,16 +85,16 @@ class Method:
 
 #: The three methods of the paper; its tree-reweighted one has weight 1/2 on every edge.
 METHODS = {
-    "IND": Method(MomentMatching(Bethe(), SMOOTHING), has_edges=False),
-    "BP": Method(MomentMatching(Bethe(), SMOOTHING)),
-    "TRW": Method(MomentMatching(TreeReweighted(rho=0.5), SMOOTHING)),
+    "IND": Method(MomentMatching(Bethe(), smoothing=SMOOTHING), has_edges=False),
+    "BP": Method(MomentMatching(Bethe(), smoothing=SMOOTHING)),
+    "TRW": Method(MomentMatching(TreeReweighted(rho=0.5), smoothing=SMOOTHING)),
 }
 #: What else one might have done, for comparison.
 VARIANTS = {
-    "TRW, spanning-tree weights": Method(MomentMatching(TreeReweighted(), SMOOTHING)),
-    "BP, 1,000 samples": Method(MomentMatching(Bethe(), SMOOTHING), n_samples=1000),
+    "TRW, spanning-tree weights": Method(MomentMatching(TreeReweighted(), smoothing=SMOOTHING)),
+    "BP, 1,000 samples": Method(MomentMatching(Bethe(), smoothing=SMOOTHING), n_samples=1000),
     "TRW, 1,000 samples": Method(
-        MomentMatching(TreeReweighted(rho=0.5), SMOOTHING), n_samples=1000
+        MomentMatching(TreeReweighted(rho=0.5), smoothing=SMOOTHING), n_samples=1000
     ),
 }
 

@@ -1,6 +1,6 @@
 """Random fields on top of networks: the kernels of fieldfit as functions of PyTorch tensors.
 
-A network makes potentials, `CRFLayer` turns them into beliefs, `MarginalLoss` into a loss;
+A network makes potentials, `CRFLayer` turns them into beliefs, `ObjectiveLoss` into a loss;
 gradients go back into the network through the same compiled adjoints that `ProceduralLoss` and the
 other objectives use.  Needs ``pip install 'fieldfit[torch]'``.
 
@@ -34,7 +34,7 @@ except ImportError as error:
         "fieldfit.torch needs PyTorch: pip install 'fieldfit[torch]'"
     ) from error
 
-__all__ = ["CRFLayer", "MarginalLoss"]
+__all__ = ["CRFLayer", "ObjectiveLoss"]
 
 
 #: Union graphs that are kept, by number of examples: the last batch of an epoch is smaller.
@@ -121,7 +121,7 @@ class CRFLayer(_Field):
         return found.reshape(unary.shape)
 
 
-class MarginalLoss(_Field):
+class ObjectiveLoss(_Field):
     """An objective as a loss of a network: by default a `ProceduralLoss`.
 
     Parameters
@@ -137,7 +137,7 @@ class MarginalLoss(_Field):
     Examples
     --------
     >>> import torch, fieldfit as ff
-    >>> loss = MarginalLoss(ff.FactorGraph.grid(2, 2, 2), ff.ProceduralLoss("ucl", n_sweeps=2))
+    >>> loss = ObjectiveLoss(ff.FactorGraph.grid(2, 2, 2), ff.ProceduralLoss("ucl", n_sweeps=2))
     >>> unary = torch.zeros(1, 2, 2, 2, requires_grad=True)
     >>> value = loss(unary, torch.zeros(2, 2), torch.zeros(1, 2, 2, dtype=torch.int64))
     >>> value.backward()

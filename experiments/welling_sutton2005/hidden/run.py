@@ -49,10 +49,10 @@ METHODS: dict[str, Objective] = {
     "CD1": ContrastiveDivergence(1),
     "CD10": ContrastiveDivergence(10),
     "PCD1": ContrastiveDivergence(1, persistent=True),
-    "CF1-mf": ContrastiveFreeEnergy("mean-field", 1),
-    "CF5-mf": ContrastiveFreeEnergy("mean-field", 5),
-    "CF1-bethe": ContrastiveFreeEnergy("bethe", 1),
-    "CF5-bethe": ContrastiveFreeEnergy("bethe", 5),
+    "CF1-mf": ContrastiveFreeEnergy("mean-field", n_steps=1),
+    "CF5-mf": ContrastiveFreeEnergy("mean-field", n_steps=5),
+    "CF1-bethe": ContrastiveFreeEnergy("bethe", n_steps=1),
+    "CF5-bethe": ContrastiveFreeEnergy("bethe", n_steps=5),
 }
 
 

@@ -123,7 +123,7 @@ def contrastive_objective(method: str, meter: Meter, *, warm_start: bool = False
     """
     if method in CONTRASTIVE:
         n_steps, family = CONTRASTIVE[method]
-        return MeteredContrast(family, n_steps, meter=meter)  # type: ignore[arg-type]
+        return MeteredContrast(family, n_steps=n_steps, meter=meter)  # type: ignore[arg-type]
     if method == "ML-mf":
         return Likelihood(MeteredInference(MEAN_FIELD, meter, warm_start))
     if method == "ML-bp":

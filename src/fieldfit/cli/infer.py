@@ -221,7 +221,7 @@ def _search_marginals(
     """Here, because inference knows nothing of the searches that this method needs."""
     from dataclasses import replace
 
-    from fieldfit.inference.auto import refuse_unused
+    from fieldfit._validation import refuse_unused
     from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe
 
     used = frozenset({"tol", "max_iter"})

@@ -1,14 +1,22 @@
-"""Choose an inference method: exact where it fits in memory, otherwise something that says so."""
+"""Inference and MAP by name: `infer`, `decode`, and `Map`, which picks a method by the model.
+
+Each table below has one row for each method: its name, the class behind it (imported when it is
+first used, because the many kernels would make every import of the package slower), and the options
+that it takes.  ``"auto"`` is exact where that fits in memory, otherwise something that says so.
+The ``status`` of a result begins with the method that has run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from fieldfit._typing import IntArray
+from fieldfit._validation import refuse_unused, require_instance, require_one_of
 from fieldfit.entropy.counting_numbers import Bethe, Convex, Entropy, TreeReweighted
 from fieldfit.errors import (
     InvalidInputError,
@@ -20,48 +28,140 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, observed_labels, require_graph
 from fieldfit.graph.result import InferenceResult, MapResult
-from fieldfit.inference.brute_force import BruteForce
-from fieldfit.inference.free_energy.double_loop import DoubleLoop
-from fieldfit.inference.gibbs.gibbs import Gibbs
+from fieldfit.inference.base import Evidence, Progress
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.inference.map.exact_map import ExactMap
 from fieldfit.inference.map.max_product import MaxProduct
-from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
 
-__all__ = ["INFERENCE_METHODS", "MAP_METHODS", "Map", "decode", "infer"]
+__all__ = [
+    "INFERENCES",
+    "INFERENCE_METHODS",
+    "MAP_METHODS",
+    "SEARCHES",
+    "Map",
+    "Method",
+    "decode",
+    "infer",
+]
 
-INFERENCE_METHODS = (
-    "auto", "exact", "bp", "belief-optimization", "double-loop", "kikuchi", "trw", "convex",
-    "mean-field", "gibbs", "brute-force",
-)  # fmt: skip
+# -- Tables of methods ---------------------------------------------------------------------
 
-_ENTROPIES: dict[str, type[Entropy]] = {"bp": Bethe, "trw": TreeReweighted, "convex": Convex}
 
-_ITERATIVE = frozenset({"damping", "max_iter", "tol"})
-_USED: dict[str, frozenset[str]] = {
-    "auto": frozenset({"max_iter", "tol"}),
-    "exact": frozenset(),
-    "bp": _ITERATIVE | {"schedule"},
-    "belief-optimization": frozenset({"max_iter", "tol"}),
-    "double-loop": frozenset({"max_iter", "tol"}),
-    "kikuchi": frozenset({"damping", "max_iter", "tol"}),
-    "trw": _ITERATIVE | {"schedule"},
-    "convex": _ITERATIVE | {"schedule"},
-    "mean-field": _ITERATIVE,
-    "gibbs": frozenset({"max_iter"}),
-    "brute-force": frozenset(),
-}
+@dataclass(frozen=True)
+class Method:
+    """A name that `infer` or `decode` takes.
 
-Progress = Callable[[int, float], None]
+    Attributes
+    ----------
+    name, module, class_name
+        The name, and the class that it stands for.
+    options
+        Arguments of `infer` or `decode` that it takes.
+    renamed
+        Fields of the class that have another name than the argument; a path such as
+        ``"messages.damping"`` leads into an option object.
+    entropy
+        Of the class, where the name chooses it.
+    fields
+        Other fields that the name stands for.
+    """
+
+    name: str
+    module: str
+    class_name: str
+    options: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    entropy: type[Entropy] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def solver(self, **given: Any) -> Any:
+        """An object of the class; arguments that are ``None``, or no options, are left out."""
+        cls = getattr(import_module(f"fieldfit.inference.{self.module}"), self.class_name)
+        fields = dict(self.fields)
+        if self.entropy is not None:
+            fields["entropy"] = self.entropy()
+        found = cls(**fields)
+        for name, value in given.items():
+            if value is not None and name in self.options:
+                found = _with(found, self.renamed.get(name, name), value)
+        return found
+
+
+def _with(options: Any, path: str, value: Any) -> Any:
+    """An option object with another value of a field, or of a field of a field."""
+    name, _, rest = path.partition(".")
+    if rest:
+        value = _with(getattr(options, name), rest, value)
+    return replace(options, **{name: value})
+
+
+_SWEEPS = ("damping", "tol", "max_iter")
+_MESSAGES = ("schedule", *_SWEEPS)
+_ROUNDS = {"max_iter": "max_rounds"}
+
+_SUM_PRODUCT = ("messages.sum_product", "SumProduct", _MESSAGES)
+_MAX_PRODUCT = ("map.max_product", "MaxProduct", _MESSAGES)
+_MAP = ("auto", "Map", ("max_memory", *_MESSAGES))
+_IN_MAP = {"max_memory": "exact.max_memory"} | {name: f"messages.{name}" for name in _MESSAGES}
+
+#: Methods of `infer`.
+INFERENCES = (
+    Method("auto", "auto", "Automatic", ("max_memory", "tol", "max_iter")),
+    Method("exact", "junction_tree.exact", "Exact", ("max_memory",)),
+    Method("bp", *_SUM_PRODUCT, entropy=Bethe),
+    Method(
+        "belief-optimization",
+        "free_energy.belief_optimization",
+        "BeliefOptimization",
+        ("tol", "max_iter"),
+    ),
+    Method("double-loop", "free_energy.double_loop", "DoubleLoop", ("tol", "max_iter"), _ROUNDS),
+    Method("kikuchi", "kikuchi.generalized_sum_product", "GeneralizedSumProduct", _SWEEPS, _ROUNDS),
+    Method("trw", *_SUM_PRODUCT, entropy=TreeReweighted),
+    Method("convex", *_SUM_PRODUCT, entropy=Convex),
+    Method("mean-field", "mean_field.mean_field", "MeanField", (*_SWEEPS, "random_state")),
+    Method("gibbs", "gibbs.gibbs", "Gibbs", ("max_iter", "random_state"), {"max_iter": "n_sweeps"}),
+    Method("brute-force", "brute_force", "BruteForce"),
+)
+#: Methods of `decode`.
+SEARCHES = (
+    Method("auto", *_MAP, renamed=_IN_MAP),
+    Method("map", *_MAP, renamed=_IN_MAP),
+    Method("exact", "map.exact_map", "ExactMap", ("max_memory",)),
+    Method("integer", "map.exact_map", "ExactMap", ("max_memory",), fields={"method": "integer"}),
+    Method("max-product", *_MAX_PRODUCT),
+    Method("bp", *_MAX_PRODUCT),
+    Method("trw", *_MAX_PRODUCT, entropy=TreeReweighted),
+    Method("max-flow", "map.graph_cut.max_flow", "MaxFlow", ("max_iter",)),
+    Method("roof-duality", "map.graph_cut.roof_duality", "RoofDuality"),
+    Method("assignment", "matching.assignment", "Assignment"),
+    Method("perfect-matching", "matching.perfect_matching", "PerfectMatching"),
+    Method("planar", "planar.planar_ising", "PlanarIsing"),
+    Method("lp", "map.linear_program", "LinearProgram"),
+)
+
+INFERENCE_METHODS = tuple(method.name for method in INFERENCES)
+MAP_METHODS = tuple(method.name for method in SEARCHES)
+
+
+def _named(methods: tuple[Method, ...], name: str, **options: Any) -> Method:
+    """The method of a name; refuses options that it would ignore."""
+    require_one_of("method", name, tuple(method.name for method in methods))
+    found = next(method for method in methods if method.name == name)
+    refuse_unused(name, found.options, **options)
+    return found
+
+
+# -- Marginals by name ---------------------------------------------------------------------
 
 
 def infer(
     graph: FactorGraph,
     potentials: Potentials,
     method: str = "auto",
-    observed: dict[int, int] | ArrayLike | None = None,
+    observed: Evidence = None,
     max_memory: float = 4e9,
     schedule: str | None = None,
     damping: float | None = None,
@@ -74,7 +174,8 @@ def infer(
 
     ``"auto"`` is `Exact` if its tables fit in ``max_memory`` bytes.  Otherwise belief propagation
     is tried, residual order first, then with damping; if it does not converge, tree-reweighted
-    propagation, whose fixed point is unique.  The ``status`` says what was done and why.
+    propagation, whose fixed point is unique.  The ``status`` says what was done and why.  Methods
+    without tables or random numbers do not read ``max_memory`` and ``random_state``.
 
     Examples
     --------
@@ -83,108 +184,61 @@ def infer(
     >>> ff.infer(graph, ff.Potentials(graph)).bound
     'exact'
     """
-    if method not in INFERENCE_METHODS:
-        raise InvalidInputError(f"method must be one of {INFERENCE_METHODS}, got {method!r}")
-    refuse_unused(
-        method, _USED[method], schedule=schedule, damping=damping, tol=tol, max_iter=max_iter
-    )
-    if method == "auto":
-        return _automatic(graph, potentials, observed, max_memory, tol, max_iter, progress)
-    if method == "exact":
-        return Exact(max_memory=max_memory).run(graph, potentials, observed)
-    if method == "brute-force":
-        return BruteForce().run(graph, potentials, observed)
-    if method == "mean-field":
-        mean_field = MeanField(random_state=random_state)
-        given = _given(damping=damping, tol=tol, max_iter=max_iter)
-        return replace(mean_field, **given).run(graph, potentials, observed, progress=progress)
-    if method == "gibbs":
-        gibbs = replace(Gibbs(random_state=random_state), **_given(n_sweeps=max_iter))
-        return gibbs.run(graph, potentials, observed, progress=progress)
-    if method == "belief-optimization":
-        # here and below: their many kernels would make every import of the package slower
-        from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization
-
-        descent = replace(BeliefOptimization(), **_given(max_iter=max_iter, tol=tol))
-        return descent.run(graph, potentials, observed, progress=progress)
-    if method == "double-loop":
-        double_loop = replace(DoubleLoop(), **_given(max_rounds=max_iter, tol=tol))
-        return double_loop.run(graph, potentials, observed, progress=progress)
-    if method == "kikuchi":
-        from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
-
-        kikuchi = replace(
-            GeneralizedSumProduct(), **_given(damping=damping, max_rounds=max_iter, tol=tol)
-        )
-        return kikuchi.run(graph, potentials, observed, progress=progress)
-    solver = SumProduct(entropy=_ENTROPIES[method]())
-    given = _given(schedule=schedule, damping=damping, tol=tol, max_iter=max_iter)
-    return replace(solver, **given).run(graph, potentials, observed, progress=progress)
+    options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
+    found = _named(INFERENCES, method, **options)
+    solver = found.solver(max_memory=max_memory, random_state=random_state, **options)
+    told = {} if progress is None else {"progress": progress}
+    result: InferenceResult = solver.run(graph, potentials, observed, **told)
+    return result if method == "auto" else _told(result)
 
 
-def refuse_unused(method: str, used: frozenset[str], **options: Any) -> None:
-    """Refuse options that a method would ignore."""
-    for name in _given(**options):
-        if name not in used:
-            raise InvalidInputError(
-                f"{name} must be left out for method {method!r}, which does not use it, "
-                f"got {options[name]!r}"
-            )
+def _told(result: Any) -> Any:
+    """A result whose status begins with the method."""
+    return replace(result, status=f"{result.method}: {result.status}")
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+@dataclass(frozen=True)
+class Automatic:
+    """What ``infer(method="auto")`` does: `Exact` if it fits, otherwise message passing."""
+
+    max_memory: float = 4e9
+    tol: float | None = None
+    max_iter: int | None = None
+
+    def run(
+        self,
+        graph: FactorGraph,
+        potentials: Potentials,
+        observed: Evidence = None,
+        progress: Progress | None = None,
+    ) -> InferenceResult:
+        """The first attempt that converges; else the one that came nearest."""
+        try:
+            return _told(Exact(max_memory=self.max_memory).run(graph, potentials, observed))
+        except TooLargeError as refusal:
+            reason = f"exact inference refused ({refusal})"
+        best: InferenceResult | None = None
+        for solver in self._attempts():
+            result = solver.run(graph, potentials, observed, progress=progress)
+            if best is None or result.converged or result.residual < best.residual:
+                best = result
+            if result.converged:
+                break
+        assert best is not None  # there are attempts
+        return replace(best, status=f"{best.method}, because {reason}: {best.status}")
+
+    def _attempts(self) -> list[SumProduct]:
+        options = {"tol": self.tol, "max_iter": self.max_iter}
+        given: dict[str, Any] = {name: x for name, x in options.items() if x is not None}
+        return [
+            SumProduct(schedule="residual", **given),
+            SumProduct(schedule="sequential", damping=0.5, **given),
+            SumProduct(entropy=TreeReweighted(), **given),
+            SumProduct(entropy=TreeReweighted(), damping=0.5, **given),
+        ]
 
 
-def _automatic(
-    graph: FactorGraph,
-    potentials: Potentials,
-    observed: dict[int, int] | ArrayLike | None,
-    max_memory: float,
-    tol: float | None,
-    max_iter: int | None,
-    progress: Progress | None,
-) -> InferenceResult:
-    try:
-        return Exact(max_memory=max_memory).run(graph, potentials, observed)
-    except TooLargeError as refusal:
-        reason = f"exact inference refused ({refusal})"
-    given = _given(tol=tol, max_iter=max_iter)
-    attempts = [
-        SumProduct(schedule="residual", **given),
-        SumProduct(schedule="sequential", damping=0.5, **given),
-        SumProduct(entropy=TreeReweighted(), **given),
-        SumProduct(entropy=TreeReweighted(), damping=0.5, **given),
-    ]
-    best: InferenceResult | None = None
-    for solver in attempts:
-        result = solver.run(graph, potentials, observed, progress=progress)
-        if best is None or result.converged or result.residual < best.residual:
-            best = result
-        if result.converged:
-            break
-    assert best is not None  # attempts is not empty
-    return replace(best, status=f"{reason}; {best.method} {best.status}")
-
-
-# -- Choose a MAP method: `Map` by the structure of the model, `decode` by name ------------
-
-
-MAP_METHODS = (
-    "auto", "map", "exact", "integer", "max-product", "bp", "trw", "max-flow", "roof-duality",
-    "assignment", "perfect-matching", "planar", "lp",
-)  # fmt: skip
-
-_MESSAGES = frozenset({"damping", "max_iter", "schedule", "tol"})
-_USED_BY_SEARCH = {
-    "auto": _MESSAGES,
-    "map": _MESSAGES,
-    "max-product": _MESSAGES,
-    "bp": _MESSAGES,
-    "trw": _MESSAGES,
-    "max-flow": frozenset({"max_iter"}),
-}
-
+# -- MAP by the structure of the model -----------------------------------------------------
 
 #: Columns of a linear program (entries of all unary and factor tables) that is solved in seconds.
 MAX_COLUMNS = 30_000
@@ -192,7 +246,7 @@ MAX_COLUMNS = 30_000
 MAX_FRUSTRATED = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Map(MapSearch):
     """A best labelling by the method that fits the model; ``status`` says which one, and why.
 
@@ -219,14 +273,19 @@ class Map(MapSearch):
     (1.0, True, 'ExactMap, because the graph has no cycle')
     """
 
-    exact: ExactMap = ExactMap()  # noqa: RUF009 -- frozen
+    exact: ExactMap = field(default=ExactMap(), kw_only=False)
     messages: MaxProduct = MaxProduct()  # noqa: RUF009 -- frozen
+
+    def __post_init__(self) -> None:
+        require_instance("exact", self.exact, ExactMap, "ExactMap()")
+        require_instance("messages", self.messages, MaxProduct, "MaxProduct()")
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; all are solved by the same method."""
         graph = batch.graph
@@ -237,13 +296,13 @@ class Map(MapSearch):
             return _picked(result, "the graph has no cycle")
         results = []
         for solver, reason in _exact_methods(graph, self.exact):
-            found = _attempt(solver, batch, potentials, evidence)
+            found = _attempt(solver, batch, potentials, evidence, progress)
             if found is not None and found.optimal:
                 return _picked(found, reason)
             if found is not None:  # an integer program whose time was over
                 results.append(found)
         for solver in _relaxations(graph, self.messages):
-            found = _attempt(solver, batch, potentials, evidence)
+            found = _attempt(solver, batch, potentials, evidence, progress)
             if found is not None:
                 results.append(found)
                 if found.optimal:
@@ -251,14 +310,14 @@ class Map(MapSearch):
         return _picked(_joined(batch, potentials, results), "no exact method fits")
 
 
-def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[Any, str]]:
+def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[MapSearch, str]]:
     """Methods to try, each with the reason that holds if it accepts the model."""
     from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
     from fieldfit.inference.matching.assignment import Assignment
     from fieldfit.inference.matching.perfect_matching import PerfectMatching
     from fieldfit.inference.planar.planar_ising import PlanarIsing
 
-    methods: list[tuple[Any, str]] = []
+    methods: list[tuple[MapSearch, str]] = []
     if _is_binary_pairwise(graph):
         methods.append((MaxFlow(), "its variables are binary and its pairs submodular"))
     methods += [
@@ -276,12 +335,12 @@ def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[Any, str]]
     return methods
 
 
-def _relaxations(graph: FactorGraph, messages: MaxProduct) -> list[Any]:
+def _relaxations(graph: FactorGraph, messages: MaxProduct) -> list[MapSearch]:
     """Methods with an upper bound, the most informative first."""
     from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
     from fieldfit.inference.map.linear_program import LinearProgram
 
-    methods: list[Any] = []
+    methods: list[MapSearch] = []
     if _is_binary_pairwise(graph):
         methods = [RoofDuality()]  # its value is that of the linear program
     elif graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_COLUMNS:
@@ -293,15 +352,20 @@ def _is_binary_pairwise(graph: FactorGraph) -> bool:
     return bool(graph.cardinalities.max(initial=0) <= 2 and graph.arities.max(initial=0) <= 2)
 
 
-def _attempt(solver: Any, batch: Batch, potentials: Potentials, evidence: Any) -> MapResult | None:
+def _attempt(
+    solver: MapSearch,
+    batch: Batch,
+    potentials: Potentials,
+    evidence: IntArray,
+    progress: Progress | None,
+) -> MapResult | None:
     """The result of a method, or ``None`` if it does not accept the model."""
     try:
-        result: MapResult = solver.run_batch(batch, potentials, evidence)
+        return solver.run_batch(batch, potentials, evidence, progress)
     except ZeroWeightError:
         raise
     except (InvalidInputError, MissingDependencyError):
         return None
-    return result
 
 
 def _picked(result: MapResult, reason: str) -> MapResult:
@@ -342,11 +406,14 @@ def _joined(batch: Batch, potentials: Potentials, results: list[MapResult]) -> M
     )
 
 
+# -- MAP by name ---------------------------------------------------------------------------
+
+
 def decode(
     graph: FactorGraph,
     potentials: Potentials,
     method: str = "auto",
-    observed: dict[int, int] | ArrayLike | None = None,
+    observed: Evidence = None,
     max_memory: float = 4e9,
     schedule: str | None = None,
     damping: float | None = None,
@@ -360,48 +427,8 @@ def decode(
     why; ``"max-product"`` and ``"bp"`` are the same method, and ``"integer"`` is `ExactMap` by an
     integer program.  ``progress`` is told by message passing only.
     """
-    if method not in MAP_METHODS:
-        raise InvalidInputError(f"method must be one of {MAP_METHODS}, got {method!r}")
-    refuse_unused(
-        method,
-        _USED_BY_SEARCH.get(method, frozenset()),
-        schedule=schedule,
-        damping=damping,
-        tol=tol,
-        max_iter=max_iter,
-    )
-    given = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    exact = ExactMap(max_memory=max_memory)
-    if method in ("max-product", "bp"):
-        return replace(MaxProduct(), **options).run(graph, potentials, observed, progress=progress)
-    if method == "trw":
-        reweighted = replace(MaxProduct(entropy=TreeReweighted()), **options)
-        return reweighted.run(graph, potentials, observed, progress=progress)
-    if method in ("auto", "map"):
-        messages = replace(MaxProduct(), **options)
-        return Map(exact, messages).run(graph, potentials, observed)
-    solver = _named(method, exact, options)
-    result: MapResult = solver.run(graph, potentials, observed)
-    return result
-
-
-def _named(method: str, exact: ExactMap, options: dict[str, Any]) -> Any:
-    """The search of a name, other than messages."""
-    from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
-    from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
-    from fieldfit.inference.map.linear_program import LinearProgram
-    from fieldfit.inference.matching.assignment import Assignment
-    from fieldfit.inference.matching.perfect_matching import PerfectMatching
-    from fieldfit.inference.planar.planar_ising import PlanarIsing
-
-    return {
-        "exact": exact,
-        "integer": replace(exact, method="integer"),
-        "max-flow": replace(MaxFlow(), **options) if method == "max-flow" else None,
-        "roof-duality": RoofDuality(),
-        "assignment": Assignment(),
-        "perfect-matching": PerfectMatching(),
-        "planar": PlanarIsing(),
-        "lp": LinearProgram(),
-    }[method]
+    options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
+    found = _named(SEARCHES, method, **options)
+    solver: MapSearch = found.solver(max_memory=max_memory, **options)
+    result = solver.run(graph, potentials, observed, progress)
+    return result if isinstance(solver, Map) else _told(result)

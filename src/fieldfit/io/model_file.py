@@ -43,6 +43,8 @@ __all__ = [
 #     {"dictionary": [[key, value], ...]}     {"texts": [...]}    (an array of texts)
 #     {"array": name}                         (an array of numbers, which is stored beside)
 
+#: Fields that had another name in earlier versions: class -> old name -> new name.
+RENAMED_FIELDS = {"FrankWolfe": {"is_stored": "keep_active_set"}}
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -93,7 +95,13 @@ def decode(stored: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         return stored
     if "class" in stored:
         cls = _class_of(stored["class"])
-        return cls(**{name: decode(entry, arrays) for name, entry in stored["fields"].items()})
+        new_names = RENAMED_FIELDS.get(stored["class"], {})
+        return cls(
+            **{
+                new_names.get(name, name): decode(entry, arrays)
+                for name, entry in stored["fields"].items()
+            }
+        )
     kind, content = _only_item(stored)
     if kind == "tuple":
         return tuple(decode(content, arrays))

@@ -38,7 +38,7 @@ from fieldfit.learners.problem import Problem, ProblemValue, weighted
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 from fieldfit.objectives.likelihood import light_start
-from fieldfit.objectives.piecewise import add_margins, fill_piece, largest, normalised
+from fieldfit.objectives.piecewise import add_margins, fill_term, largest, normalised
 
 __all__ = [
     "Dual",
@@ -175,7 +175,7 @@ def factor_models(
             if values[factor] == NO_WEIGHT and impossible < 0:
                 impossible = factor
             continue
-        fill_piece(structure, tables, vectors, starts, factor, digits, beliefs, begin)
+        fill_term(structure, tables, vectors, starts, factor, digits, beliefs, begin)
         # reads an entry before it writes it, so a table may be replaced where it lies
         values[factor] = normalised(beliefs, begin, end - begin, beliefs, begin)
         if values[factor] == NO_WEIGHT and impossible < 0:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fieldfit._parallel import ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.inference.frank_wolfe.active_set import LONGEST, HullPoint, add_slopes, entropy
+from fieldfit.inference.frank_wolfe.active_set import LONGEST, ActiveSet, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import DualModel
@@ -129,7 +129,7 @@ class Passes(Method):
         self.generator = np.random.default_rng(random_state)
         self.n_passes = 0
         self.predicted = np.inf
-        self.active_sets: list[HullPoint] = []
+        self.active_sets: list[ActiveSet] = []
         self.residual = model.statistics.copy()
         bound = 0.0
         for block in model.blocks:
@@ -140,9 +140,9 @@ class Passes(Method):
                 first = LABEL_SHARE * labelled + (1.0 - LABEL_SHARE) * first
             else:
                 bound = np.inf
-            active = HullPoint(
+            active = ActiveSet(
                 first, block.features(first), 0.0, block.coefficients, self.inverse,
-                is_stored=objective.directions == "pairwise",
+                keep_active_set=objective.directions == "pairwise",
             )  # fmt: skip
             self.active_sets.append(active)
             self.residual -= active.features
@@ -237,7 +237,7 @@ class Passes(Method):
         features = self.model.blocks[block].features(point)
         if self.objective.directions == "pairwise":
             place = active.add(point, features, 0.0)
-            active.move_shares(self.residual, 0.0, 1, place)
+            active.move_weights(self.residual, 0.0, 1, place)
             return
         step = None
         if self.objective.step == "fixed":
@@ -253,7 +253,7 @@ class Passes(Method):
         for _ in range(MAX_ROUNDS):
             left = 0.0
             for active in self.active_sets:
-                left += active.move_shares(
+                left += active.move_weights(
                     self.residual, 0.1 * target / len(self.active_sets), MOVES
                 )[1]
             if left <= target:

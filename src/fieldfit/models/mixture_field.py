@@ -240,7 +240,7 @@ class MixtureField(FieldEstimator):
             or inference.entropy.is_optimized
         ):
             return objective
-        return MomentMatching(inference.entropy, self.smoothing)
+        return MomentMatching(inference.entropy, smoothing=self.smoothing)
 
     # -- prediction ---------------------------------------------------------------------------
 

@@ -1,7 +1,26 @@
-"""What every objective is: labels and potentials in, values and a gradient on the potentials out.
+"""Objectives (loss functions) of learning: labels and potentials in, values and gradients out.
 
-Objectives live in potential space.  Who made the potentials (a template, a network, a table) is not
-their business, and so one objective serves every model.
+    values_m = L(th_m, y_m),    gradient = d sum_m L / d th          for each example m
+
+Objectives live in potential space.  Who made the potentials (a template, a network, a table) does
+not matter to them, and so one objective serves every model.
+
+What a learner or a model has to know of an objective is declared by the class.  ``problem_kind`` is
+the form of the learning problem; a model without a faster form for a kind falls back to ``"sum"``,
+which is always right:
+
+======================  ==========================================================================
+``"sum"``               a sum over examples of `Objective.evaluate`
+``"likelihood"``        log-partition minus score: of complete labels only the statistics matter,
+                        and ``inference`` gives the rest
+``"camel"``             the same with the maximum entropy of CAMEL, whose learner has rounds
+``"moments"``           solved in closed form by ``moments`` and ``potentials``
+``"pseudolikelihood"``  a sum over variables of conditional distributions (of blocks, if there are
+                        ``blocks``)
+``"chains"``            expectations from Gibbs chains, one for each sample
+``"dual"``              a concave dual over one polytope for each example (``entropy``, ``oracle``)
+``"margin"``            loss-augmented decoding with ``margin`` times the Hamming loss
+======================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -12,9 +31,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._typing import BoolArray, FloatArray, LabelArray
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
@@ -30,6 +49,7 @@ __all__ = [
     "Objective",
     "default_prediction",
     "raise_impossible",
+    "require_inference",
     "require_possible",
     "require_possible_where_seen",
 ]
@@ -76,7 +96,7 @@ class Evaluation:
 
     values: FloatArray | None
     gradient: Potentials
-    converged_examples: NDArray[np.bool_]
+    converged_examples: BoolArray
     state: Any = field(default=None, repr=False)
     set_gradients: tuple[Potentials, ...] = ()
 
@@ -97,9 +117,12 @@ class Objective(ABC):
     #: False where the gradient leaves out a part of the derivative of the values: they say whether
     #: a model is good, but not whether a step along the gradient was.
     is_conservative: ClassVar[bool] = True
-    #: What it is a sum of, for the table of `fieldfit.models.dispatch`.
+    #: The form of the learning problem, by which models choose how to pose it: one of the kinds
+    #: that the head of this file lists.
     problem_kind: ClassVar[str] = "sum"
-    #: The learner made for it, where labels are complete (`fieldfit.learners.registry`).
+    #: The learner that it is meant for, by name: ``"lbfgs"``, ``"adam"`` (subgradients and draws),
+    #: ``"camel-rounds"`` or ``"dual-frank-wolfe"``.  The last two need complete labels; where some
+    #: are missing, `evaluate` is minimised as for any other objective.
     learner_name: ClassVar[str] = "lbfgs"
     #: How an estimator turns a fitted model into labels, unless it is told otherwise.
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
@@ -160,13 +183,25 @@ class Objective(ABC):
         return None if values is None else float(values.sum()), evaluation.gradient
 
 
-# -- Labels that the potentials rule out: refused by every objective, in one sentence ------
-# A hard zero is part of the model's structure, not a weight that learning could move.  A value of
-# ``+inf`` would end every line search without a word, so labels of weight zero raise
-# `ZeroWeightError` and name the example.
+# -- What objectives check -----------------------------------------------------------------
 
 
-def require_possible(batch: Batch, scores: NDArray[np.float64]) -> None:
+def require_inference(inference: Any) -> None:
+    """Refuse what is no inference over batches of graphs."""
+    if not hasattr(inference, "run_batch"):
+        raise InvalidInputError(
+            "inference must be an object such as Exact(), SumProduct() or MeanField(), "
+            f"got {inference!r}"
+        )
+
+
+# Labels that the potentials rule out are refused by every objective, in one sentence.  A hard zero
+# is part of the model's structure, not a weight that learning could move.  A value of ``+inf``
+# would end every line search without a word, so labels of weight zero raise `ZeroWeightError` and
+# name the example.
+
+
+def require_possible(batch: Batch, scores: FloatArray) -> None:
     """Refuse complete labels of which an example has the score ``-inf``."""
     bad = np.flatnonzero(np.isneginf(scores))
     if len(bad):
@@ -176,9 +211,7 @@ def require_possible(batch: Batch, scores: NDArray[np.float64]) -> None:
         )
 
 
-def require_possible_where_seen(
-    batch: Batch, potentials: Potentials, labels: NDArray[np.int32]
-) -> None:
+def require_possible_where_seen(batch: Batch, potentials: Potentials, labels: LabelArray) -> None:
     """Refuse labels, of which some may be missing, that a single entry of ``-inf`` rules out."""
     graph = batch.graph
     seen = np.flatnonzero(labels >= 0)
@@ -200,7 +233,7 @@ def require_possible_where_seen(
     require_possible(batch, batch.sum_variables(scores) + batch.sum_factors(tables))
 
 
-def raise_impossible(batch: Batch, potentials: Potentials, labels: NDArray[np.int32]) -> NoReturn:
+def raise_impossible(batch: Batch, potentials: Potentials, labels: LabelArray) -> NoReturn:
     """Name an example whose labels are ruled out, as well as single entries can tell."""
     require_possible_where_seen(batch, potentials, labels)
     raise ZeroWeightError(
@@ -209,7 +242,7 @@ def raise_impossible(batch: Batch, potentials: Potentials, labels: NDArray[np.in
     )
 
 
-# -- The inference that predicts where an objective was not trained with one of its own ----
+# -- Predictions of objectives without an inference of their own ---------------------------
 
 
 def default_prediction(graph: FactorGraph) -> SumProduct:

@@ -1,4 +1,4 @@
-r"""Blocks of variables given the labels of all others: a smaller graph whose tables are gathered.
+r"""Kernels of composite likelihood: conditioning on labels as a smaller graph with gathered tables.
 
 A *term* is a set of variables with labels whose joint conditional probability is wanted.  Missing
 variables that touch a term are free together with it (they are summed out), everything else is
@@ -10,12 +10,12 @@ So a set of terms is a *derived* graph and a list of where each of its numbers c
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fieldfit._typing import BoolArray, FloatArray, IntArray
-from fieldfit.graph.structure import find_root
+from fieldfit.graph.structure import Structure, find_root
 from fieldfit.numeric.compile import kernel
 
 __all__ = [
@@ -42,7 +42,7 @@ class Derived(NamedTuple):
 
 @kernel
 def gather_table(
-    structure: Any,
+    structure: Structure,
     labels: IntArray,
     factor: int,
     stamps: IntArray,
@@ -83,7 +83,7 @@ def gather_table(
 
 @kernel
 def condition_terms(
-    structure: Any,
+    structure: Structure,
     labels: IntArray,
     groups: IntArray,
     group_offsets: IntArray,
@@ -216,14 +216,16 @@ def add_at(values: FloatArray, target: IntArray, out: FloatArray) -> None:
         out[target[index]] += values[index]
 
 
-# -- Groups of variables without a label, and blocks of variables without cycles -----------
+# -- Connected groups of missing labels, and blocks without cycles -------------------------
 # Both are about variables that are free while the others are fixed: a factor then joins only its
 # free variables, and a set of free variables is a forest if joining them factor by factor closes
 # no cycle.
 
 
 @kernel
-def group_missing(structure: Any, labels: IntArray, groups: IntArray) -> tuple[int, BoolArray]:
+def group_missing(
+    structure: Structure, labels: IntArray, groups: IntArray
+) -> tuple[int, BoolArray]:
     """Number the connected groups of variables without a label, and tell which have a cycle.
 
     ``groups`` becomes -1 for variables with a label.
@@ -263,7 +265,7 @@ def group_missing(structure: Any, labels: IntArray, groups: IntArray) -> tuple[i
 
 
 @kernel
-def next_to(structure: Any, marked: BoolArray, adjacent: BoolArray) -> None:
+def next_to(structure: Structure, marked: BoolArray, adjacent: BoolArray) -> None:
     """Mark the variables that share a factor with a marked one."""
     adjacent[:] = False
     for factor in range(len(structure.scope_offsets) - 1):
@@ -278,7 +280,7 @@ def next_to(structure: Any, marked: BoolArray, adjacent: BoolArray) -> None:
 
 @kernel
 def joined_roots(
-    structure: Any,
+    structure: Structure,
     variable: int,
     block: int,
     blocks: IntArray,
@@ -312,9 +314,9 @@ def joined_roots(
 
 @kernel
 def assign_tree_blocks(
-    structure: Any, eligible: BoolArray, groups: IntArray, blocks: IntArray
+    structure: Structure, eligible: BoolArray, groups: IntArray, blocks: IntArray
 ) -> int:
-    """Share out variables to blocks without cycles, first fit in index order; number of blocks.
+    """Distribute variables over blocks without cycles, first fit in index order; their number.
 
     The missing groups count as part of every block.  A variable that closes a cycle with them
     alone gets a block of its own; ``blocks`` is -1 where a variable is not ``eligible``.

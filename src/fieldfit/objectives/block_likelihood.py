@@ -1,4 +1,4 @@
-r"""Conditional likelihoods of blocks of variables, as the likelihood of a smaller, derived graph.
+r"""Composite likelihood: conditional likelihoods of blocks as the likelihood of a derived graph.
 
     value = - sum_b log p(y_b | y_observed without b)
           = sum_b [log Z(b and the missing variables around it free) - log Z(only those free)]
@@ -6,7 +6,7 @@ r"""Conditional likelihoods of blocks of variables, as the likelihood of a small
 Everything else is fixed at its label, which turns each factor into a table over its free variables:
 a selection of its own entries.  Those selections are found once for given labels; a value is then a
 gather, one inference on the union of all terms, and a scatter.  Terms without cycles are solved by
-message passing along the tree, the others by a clique tree.
+message passing along the tree, the others by a junction tree.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
 from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.ragged import offsets_of, rows
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import Inference
@@ -47,8 +48,7 @@ __all__ = [
     "tree_blocks",
 ]
 
-# -- Which variables form a term of a block likelihood, and which missing ones go with them ---
-
+# -- Terms: blocks of variables, with the missing ones next to them ------------------------
 
 #: Blocks of one graph, each a tuple of its variables.
 Blocks = tuple[tuple[int, ...], ...]
@@ -72,7 +72,7 @@ class MissingGroups:
     """
 
     groups: IntArray
-    eligible: NDArray[np.bool_]
+    eligible: BoolArray
     offsets: IntArray
     variables: IntArray
 
@@ -90,7 +90,7 @@ class MissingGroups:
         if left_out.any():
             next_to(graph.structure, left_out, adjacent)
         groups[left_out] = -1
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        offsets = offsets_of(sizes).astype(np.int32)
         return cls(groups, (labels >= 0) & ~adjacent, offsets, order)
 
 
@@ -114,14 +114,14 @@ class Terms:
         offsets = np.append(starts, len(variables)).astype(np.int32)
         return cls(offsets, variables.astype(np.int32), examples[starts].astype(np.int32))
 
-    def chosen(self, terms: NDArray[np.bool_]) -> Terms:
+    def chosen(self, terms: BoolArray) -> Terms:
         """Some of the terms."""
         sizes = np.diff(self.offsets)
-        offsets = np.concatenate([[0], np.cumsum(sizes[terms])]).astype(np.int32)
+        offsets = offsets_of(sizes[terms]).astype(np.int32)
         return Terms(offsets, self.variables[np.repeat(terms, sizes)], self.examples[terms])
 
 
-def single_blocks(batch: Batch, chosen: NDArray[np.bool_]) -> Terms:
+def single_blocks(batch: Batch, chosen: BoolArray) -> Terms:
     """A term for each of the chosen variables."""
     variables = np.flatnonzero(chosen)
     return Terms.of(batch, variables, variables)
@@ -143,7 +143,7 @@ def tree_blocks(batch: Batch, missing: MissingGroups) -> Terms:
 def given_blocks(
     batch: Batch,
     blocks: Sequence[ArrayLike] | Callable[[FactorGraph], Sequence[ArrayLike]],
-    eligible: NDArray[np.bool_],
+    eligible: BoolArray,
 ) -> Terms:
     """The blocks of the user, without the variables that are not eligible."""
     keys, members = [], []
@@ -188,7 +188,7 @@ def checked_blocks(blocks: Any, n_variables: int | None = None) -> Blocks:
     return checked
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Derived graphs of the terms -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -233,11 +233,9 @@ class Conditioned:
         cardinalities = source.cardinalities[derived.variables]
         examples, first = np.unique(terms.examples, return_index=True)
         ends = np.append(first, len(terms.examples))
-        variable_offsets = np.concatenate([[0], np.cumsum(n_variables)])[ends]
-        factor_offsets = np.concatenate([[0], np.cumsum(n_factors)])[ends]
+        variable_offsets = offsets_of(n_variables)[ends]
+        factor_offsets = offsets_of(n_factors)[ends]
         graph = FactorGraph.from_flat(cardinalities, derived.slot_variables, derived.arities)
-        starts = np.repeat(source.unary_offsets[derived.variables], cardinalities)
-        within = np.arange(len(starts)) - np.repeat(graph.unary_offsets[:-1], cardinalities)
         return cls(
             batch=Batch(
                 graph,
@@ -247,7 +245,7 @@ class Conditioned:
             ),
             examples=examples.astype(np.int32),
             labels=labels[derived.variables],
-            unary_source=(starts + within).astype(np.int32),
+            unary_source=rows(source.unary_offsets, derived.variables).astype(np.int32),
             derived=derived,
             inference=inference,
         )
@@ -260,7 +258,7 @@ class Conditioned:
         values: FloatArray,
         unary: FloatArray,
         factors: FloatArray,
-        converged: NDArray[np.bool_],
+        converged: BoolArray,
     ) -> Any:
         """Add values and gradient of all terms; the state for the next evaluation.
 
@@ -288,7 +286,7 @@ class Conditioned:
 
 def _derive(
     graph: FactorGraph, labels: IntArray, missing: MissingGroups, terms: Terms, fill: bool = False
-) -> tuple[Derived, NDArray[np.bool_], IntArray, IntArray]:
+) -> tuple[Derived, BoolArray, IntArray, IntArray]:
     """The derived graph (empty without ``fill``); which terms have cycles, and their sizes."""
     n_terms = len(terms.examples)
     cyclic = np.empty(n_terms, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""CAMEL: maximum entropy with moments matched and beliefs that agree, instead of likelihood.
+"""CAMEL: constrained approximate maximum-entropy learning, with the Bethe entropy and CCCP.
 
 Maximum likelihood is the dual of maximum entropy under the moments of the data.  CAMEL replaces the
 entropy by Bethe's and distributions by beliefs that agree on their variables:
@@ -7,19 +7,20 @@ entropy by Bethe's and distributions by beliefs that agree on their variables:
     so that       E_pi[f] = E_data[f],  factors agree on every variable,  tables sum to one
 
 (with a Gaussian prior the moments need not match, and their squared distance is the penalty).  Each
-example of a conditional model has its own ``pi``; only the multipliers ``w`` of the moments, the
+example of a conditional model has its own ``pi``; only the dual variables ``w`` of the moments, the
 weights, are shared.  The negative entropies are not concave.  Variants:
 
 * ``"camel0"`` leaves them out: one concave problem;
-* ``"cccp"`` starts there, and then puts the tangent at the last ``pi`` in their place, round by
-  round: the objective rises, and beliefs that no longer move are a stationary point of Bethe's free
-  energy at the potentials ``w·f`` *and* have the moments of the data;
+* ``"cccp"`` (the concave-convex procedure) starts there, and then puts the tangent at the last
+  ``pi`` in their place, round by round: the objective rises, and beliefs that no longer move are a
+  stationary point of Bethe's free energy at the potentials ``w·f`` *and* have the moments of the
+  data;
 * ``"cccp-empirical"`` takes the first tangent at the labels of the training data.
 
-The rounds, and how one is solved, are the learner's business (`fieldfit.learners.camel_rounds`).
-This file is the objective at given potentials, ``B(th) - <th, y>``, where ``B`` is what the concave
-problem or the rounds, with the potentials fixed, end with: so it can be evaluated, compared and
-validated like any other objective.
+`fieldfit.learners.camel_rounds` has the rounds, and how one is solved.  This file is the objective
+at given potentials, ``B(th) - <th, y>``, where ``B`` is what the concave problem or the rounds,
+with the potentials fixed, end with: so it can be evaluated, compared and validated like any other
+objective.
 
 Reference: Ganapathi, Vickrey, Duchi and Koller, "Constrained approximate maximum entropy learning
 of Markov random fields", Uncertainty in Artificial Intelligence (2008).
@@ -27,14 +28,12 @@ of Markov random fields", Uncertainty in Artificial Intelligence (2008).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from fieldfit._typing import LabelArray
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.entropy.counting_numbers import Convex
-from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
@@ -48,7 +47,7 @@ __all__ = ["Camel"]
 VARIANTS = ("camel0", "cccp", "cccp-empirical")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Camel(Objective):
     """Constrained approximate maximum entropy.
 
@@ -58,9 +57,9 @@ class Camel(Objective):
         ``"camel0"``, ``"cccp"`` or ``"cccp-empirical"``, see above.
     solver
         How a round is solved.  ``"double-loop"``: a descent over the weights, with message passing
-        inside that makes factors agree.  ``"joint"``: one descent over weights and the multipliers
-        that make factors agree; a step costs about as much as one of piecewise training, but there
-        are as many multipliers as there are beliefs, and many more steps.
+        inside that makes factors agree.  ``"joint"``: one descent over weights and the dual
+        variables that make factors agree; a step costs about as much as one of piecewise training,
+        but there are as many dual variables as there are beliefs, and many more steps.
     sides
         Which beliefs a linearised entropy is a function of, where two factors meet in a variable:
         those of ``"both"``, half and half, or of ``"one"``.  They agree in the end, so the answer
@@ -69,7 +68,7 @@ class Camel(Objective):
         ``"piecewise"`` first learns with factors that need not agree, which is quick and a good
         start; ``"given"`` starts at the weights that the learner is given.
     smoothing
-        For ``"cccp-empirical"``: share of a uniform distribution in the empirical marginals.
+        For ``"cccp-empirical"``: weight of a uniform distribution in the empirical marginals.
     max_rounds
         Most rounds; the first one is counted.
     round_tol
@@ -94,7 +93,7 @@ class Camel(Objective):
     name: ClassVar[str] = "camel"
     problem_kind: ClassVar[str] = "camel"
     learner_name: ClassVar[str] = "camel-rounds"
-    variant: Literal["camel0", "cccp", "cccp-empirical"] = "cccp"
+    variant: Literal["camel0", "cccp", "cccp-empirical"] = field(default="cccp", kw_only=False)
     solver: Literal["joint", "double-loop"] = "double-loop"
     sides: Literal["both", "one"] = "both"
     start: Literal["piecewise", "given"] = "piecewise"
@@ -104,28 +103,14 @@ class Camel(Objective):
     tol: float = 1e-6
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("variant", VARIANTS),
-            ("solver", ("joint", "double-loop")),
-            ("sides", ("both", "one")),
-            ("start", ("piecewise", "given")),
-        ):
-            if getattr(self, name) not in choices:
-                raise InvalidInputError(
-                    f"{name} must be one of {choices}, got {getattr(self, name)!r}"
-                )
-        if not 0.0 < self.smoothing <= 1.0:
-            raise InvalidInputError(
-                f"smoothing must be above 0 and at most 1, got {self.smoothing!r}"
-            )
-        for name in ("round_tol", "tol"):
-            if not getattr(self, name) > 0.0:
-                raise InvalidInputError(f"{name} must be positive, got {getattr(self, name)!r}")
-        is_integer = isinstance(self.max_rounds, (int, np.integer))
-        if not is_integer or isinstance(self.max_rounds, bool) or self.max_rounds < 1:
-            raise InvalidInputError(
-                f"max_rounds must be an integer of at least 1, got {self.max_rounds!r}"
-            )
+        require_one_of("variant", self.variant, VARIANTS)
+        require_one_of("solver", self.solver, ("joint", "double-loop"))
+        require_one_of("sides", self.sides, ("both", "one"))
+        require_one_of("start", self.start, ("piecewise", "given"))
+        require_number("smoothing", self.smoothing, above=0, at_most=1)
+        require_integer("max_rounds", self.max_rounds, at_least=1)
+        require_number("round_tol", self.round_tol, above=0)
+        require_number("tol", self.tol, above=0)
 
     @property
     def inference(self) -> Inference:

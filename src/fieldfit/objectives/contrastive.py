@@ -1,9 +1,9 @@
-"""Contrastive free energies: how far the data slide down a free energy in a few steps.
+"""Contrastive free energy: k-step descent of a variational free energy from the data.
 
     value = F(Q_0) - F(Q_k) >= 0            gradient = E_{Q_k}[f] - E_{Q_0}[f]
 
-``Q_0`` sits at the data, ``Q_k`` is what ``k`` steps of a minimiser of the free energy ``F`` make
-of it.  A model that is right leaves the data where they are.  The families:
+``Q_0`` sits at the data, and the reconstruction ``Q_k`` is what ``k`` descent steps on the free
+energy ``F`` make of it.  A model that is right leaves the data where they are.  The families:
 
 * ``"mean-field"``: products of single beliefs; a step moves all of them towards their update;
 * ``"bethe"``: beliefs of variables and, for each factor, the best table that agrees with them
@@ -15,7 +15,7 @@ never negative.  With ``n_steps=None`` the steps go on to a stationary point, an
 learning with mean field, Bethe's or Kikuchi's approximation, started at the data.
 
 Missing labels: ``F`` is first minimised over their beliefs, the known ones held at the data, and
-this is ``Q_0``; then everything is relaxed.
+this is ``Q_0``; then all beliefs descend.
 
 The gradient leaves out how ``Q_k`` itself depends on the weights.  This term is small, vanishes for
 ``k`` without limit, and is not the gradient of anything simple; a learner must go by slopes, not
@@ -27,16 +27,17 @@ Artificial Intelligence and Statistics (2005).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit.errors import InvalidInputError
+from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.ragged import expand
 from fieldfit.inference.free_energy.k_step_descent import relax_bethe, relax_products
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.kikuchi.kikuchi_descent import descend_kikuchi
@@ -52,16 +53,16 @@ FAMILIES = ("bethe", "mean-field", "kikuchi")
 MANY_ROUNDS = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ContrastiveFreeEnergy(Objective):
-    """Free energy of the data minus that after some steps of relaxation.
+    """Free energy of the data minus that of their reconstruction by a few descent steps.
 
     Parameters
     ----------
     family
         ``"bethe"``, ``"mean-field"`` or ``"kikuchi"``, see above.
     n_steps
-        Steps of relaxation from the data; ``None``: until nothing moves.
+        Descent steps from the data; ``None``: to a stationary point.
     smoothing
         Beliefs at the data have this probability for all other labels together: at a corner the
         slope of the entropy is infinite.
@@ -80,22 +81,15 @@ class ContrastiveFreeEnergy(Objective):
 
     name: ClassVar[str] = "contrastive-free-energy"
     is_conservative: ClassVar[bool] = False
-    family: Literal["bethe", "mean-field", "kikuchi"] = "bethe"
+    family: Literal["bethe", "mean-field", "kikuchi"] = field(default="bethe", kw_only=False)
     n_steps: int | None = 5
     smoothing: float = 1e-4
     regions: Regions = "plaquettes"
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise InvalidInputError(f"family must be one of {FAMILIES}, got {self.family!r}")
-        steps = self.n_steps
-        is_integer = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
-        if steps is not None and (not is_integer or steps < 1):
-            raise InvalidInputError(
-                f"n_steps must be None or an integer of at least 1, got {steps!r}"
-            )
-        if not 0.0 < self.smoothing < 0.5:
-            raise InvalidInputError(f"smoothing must be between 0 and 0.5, got {self.smoothing!r}")
+        require_one_of("family", self.family, FAMILIES)
+        require_integer("n_steps", self.n_steps, at_least=1, or_none=True)
+        require_number("smoothing", self.smoothing, above=0, below=0.5)
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -104,7 +98,7 @@ class ContrastiveFreeEnergy(Objective):
         require_possible_where_seen(batch, potentials, labels)
         if self.family == "kikuchi":
             return self._evaluate_regions(batch, potentials, labels)
-        relax = relax_products if self.family == "mean-field" else relax_bethe
+        descend = relax_products if self.family == "mean-field" else relax_bethe
         graph = batch.graph
         known = labels >= 0
         before: _State = _State() if init is None else init
@@ -114,20 +108,22 @@ class ContrastiveFreeEnergy(Objective):
         converged = np.ones(batch.n_examples, dtype=np.bool_)
         if not known.all():
             if before.hidden is not None:
-                held = np.repeat(known, graph.cardinalities)
+                held = expand(known, graph.unary_offsets)
                 log_start = np.where(held, log_start, before.hidden)
-            settled = relax(batch, potentials, log_start, None, ~known, vectors)
-            log_start = hidden = settled.log_unary
-            converged, vectors = settled.converged_examples, settled.state
+            minimum = descend(batch, potentials, log_start, None, ~known, vectors)
+            log_start = hidden = minimum.log_unary
+            converged, vectors = minimum.converged_examples, minimum.state
         free = np.ones(graph.n_variables, dtype=np.bool_)
-        relaxed = relax(batch, potentials, log_start, self.n_steps, free, vectors)
+        end = descend(batch, potentials, log_start, self.n_steps, free, vectors)
         gradient = Potentials.from_flat(
-            graph, relaxed.unary - relaxed.start_unary, relaxed.factors - relaxed.start_factors
+            graph,
+            end.unary - end.start_unary,
+            end.factors - end.start_factors,
         )
-        values = relaxed.start_free_energies - relaxed.free_energies
+        values = end.start_free_energies - end.free_energies
         if self.n_steps is None:
-            converged = converged & relaxed.converged_examples
-        state = _State(relaxed.state, hidden, relaxed.n_messages)
+            converged = converged & end.converged_examples
+        state = _State(end.state, hidden, end.n_messages)
         return Evaluation(values, gradient, converged, state)
 
     def _evaluate_regions(
@@ -139,25 +135,25 @@ class ContrastiveFreeEnergy(Objective):
         unary = np.exp(smoothed_labels(batch.graph, labels, self.smoothing))
         converged = np.ones(batch.n_examples, dtype=np.bool_)
         if known.all():
-            relaxed = descend_kikuchi(batch, potentials, unary, n_rounds, regions=self.regions)
+            end = descend_kikuchi(batch, potentials, unary, n_rounds, regions=self.regions)
         else:
-            settled = descend_kikuchi(
+            minimum = descend_kikuchi(
                 batch, potentials, unary, MANY_ROUNDS, free=~known, regions=self.regions
             )
-            converged = settled.converged_examples & ~settled.moving_examples
-            relaxed = descend_kikuchi(
-                batch, potentials, settled, n_rounds,
+            converged = minimum.converged_examples & ~minimum.moving_examples
+            end = descend_kikuchi(
+                batch, potentials, minimum, n_rounds,
                 regions=self.regions, smoothing=self.smoothing,
             )  # fmt: skip
         gradient = Potentials.from_flat(
             batch.graph,
-            relaxed.unary - relaxed.start_unary,
-            relaxed.factors - relaxed.start_factors,
+            end.unary - end.start_unary,
+            end.factors - end.start_factors,
         )
-        converged = converged & relaxed.converged_examples
+        converged = converged & end.converged_examples
         if self.n_steps is None:
-            converged = converged & ~relaxed.moving_examples
-        values = relaxed.start_free_energies - relaxed.free_energies
+            converged = converged & ~end.moving_examples
+        values = end.start_free_energies - end.free_energies
         return Evaluation(values, gradient, converged)
 
     def prediction(self, graph: FactorGraph) -> Inference:
@@ -178,11 +174,11 @@ class _State(NamedTuple):
 
 
 def smoothed_labels(graph: FactorGraph, labels: LabelArray, smoothing: float) -> FloatArray:
-    """Log-beliefs at the labels, the rest shared out among the others; uniform where missing."""
+    """Log-beliefs at the labels, the rest spread over the others; uniform where missing."""
     cardinalities = graph.cardinalities
     known = (labels >= 0) & (cardinalities > 1)
     rest = np.where(known, smoothing / np.maximum(cardinalities - 1, 1), 1.0 / cardinalities)
-    log_unary = np.repeat(np.log(rest), cardinalities)
+    log_unary = expand(np.log(rest), graph.unary_offsets)
     places = graph.unary_offsets[:-1][known] + labels[known]
     log_unary[places] = np.log1p(-smoothing)
     return log_unary

@@ -1,14 +1,15 @@
-"""Contrastive divergence: how labels change when Gibbs sampling is let loose on the data.
+"""Contrastive divergence (CD-k) and persistent contrastive divergence, by Gibbs chains.
 
     gradient = E[statistics after k sweeps from the data] - statistics of the data
 
-A sweep is drawn with the current potentials.  If the labels tend to leave the data in some
-direction, the weights are moved against it; a model that is right leaves the statistics where they
-are.  A few sweeps (often one) do, because the data are near the modes that matter.  Long chains,
-or *persistent* ones that go on from evaluation to evaluation, come nearer to the likelihood.
+A sweep is drawn with the current potentials; what it makes of the data is the *reconstruction*.  If
+reconstructions tend to leave the data in some direction, the weights are moved against it; a model
+that is right leaves the statistics where they are.  A few sweeps (often one) do, because the data
+are near the modes that matter.  Long chains, or *persistent* ones that go on from evaluation to
+evaluation, come nearer to the likelihood.
 
-Missing labels are drawn first, with the known ones observed, and then everything is relaxed.
-There is no value, only this sample of a gradient, so learning takes a stochastic learner.
+Missing labels are drawn first, with the known ones observed, and then all labels.  There is no
+value, only this sample of a gradient, so learning takes a stochastic learner.
 
 References: Hinton, "Training products of experts by minimizing contrastive divergence", Neural
 Computation 14 (2002); Tieleman, "Training restricted Boltzmann machines using approximations to the
@@ -17,7 +18,7 @@ likelihood gradient", ICML (2008), for persistent chains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import LabelArray
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit._validation import require_flag, require_integer
+from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, selected_entries
@@ -54,7 +56,7 @@ class Drawn(NamedTuple):
     chain: LabelArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ContrastiveDivergence(Objective):
     """The change of the statistics in ``n_sweeps`` Gibbs sweeps from the data.
 
@@ -86,16 +88,15 @@ class ContrastiveDivergence(Objective):
     learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_conservative: ClassVar[bool] = False
-    n_sweeps: int = 1
+    n_sweeps: int = field(default=1, kw_only=False)
     persistent: bool = False
     n_hidden_sweeps: int = 5
     random_state: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n_sweeps", "n_hidden_sweeps"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
-                raise InvalidInputError(f"{name} must be an integer of at least 1, got {given!r}")
+        require_integer("n_sweeps", self.n_sweeps, at_least=1)
+        require_flag("persistent", self.persistent)
+        require_integer("n_hidden_sweeps", self.n_hidden_sweeps, at_least=1)
 
     def learner_options(self) -> dict[str, float]:
         """Short steps for persistent chains."""

@@ -1,14 +1,14 @@
-"""Implicit fitting: weights for the beliefs that a concave surrogate will give.
+"""Marginal-based learning by implicit differentiation of a concave variational problem.
 
     value = L(b*(th), y),    b*(th) = argmax <th, b> + H(b)  over locally consistent beliefs
 
 The beliefs are found by message passing or in the primal, and the gradient by the implicit function
-theorem (`adjoint.implicit`, one sparse linear system) or by two more inferences
-(`adjoint.perturbation`).  The loss ``L`` looks only at beliefs of what is labelled, so missing
-labels need no inference of their own.
+theorem (one sparse linear system) or by two more inferences at perturbed potentials
+(`fieldfit.inference.second_order.implicit_gradient`).  The loss ``L`` looks only at beliefs of what
+is labelled, so missing labels need no inference of their own.
 
-Reference: Domke, "Learning convex inference of marginals", Uncertainty in Artificial Intelligence
-(2008); thesis (2009), chapter 4.
+References: Domke, "Learning convex inference of marginals", Uncertainty in Artificial Intelligence
+(2008); thesis (2009), chapter 4; Domke, "Implicit differentiation by perturbation", NIPS (2010).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import LabelArray
+from fieldfit._validation import require_one_of
 from fieldfit.entropy.configuration_weights import (
     TIES,
     EntropyTies,
@@ -55,7 +56,7 @@ SOLVERS = ("messages", "primal")
 
 #: Tolerance of the two inferences of a perturbation, whose error is divided by the step.
 PERTURBED_TOL = 1e-13
-#: Share of the right-hand side that a solve may leave; above it no example counts as converged.
+#: Relative residual that a solve may leave; above it no example counts as converged.
 SOLVED = 1e-6
 #: Most iterations in the primal before the dual takes over; ten to thirty are usual.
 PRIMAL_ITERATIONS = 60
@@ -99,7 +100,7 @@ class WeightedInference:
         return ConvexDual(tol=self.tol).run_batch(batch, own, observed, weights=weights)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImplicitLoss(Objective):
     """A loss on the beliefs of a concave surrogate.
 
@@ -146,7 +147,7 @@ class ImplicitLoss(Objective):
     """
 
     name: ClassVar[str] = "implicit"
-    loss: str | MarginalLoss = "ucl"
+    loss: str | MarginalLoss = field(default="ucl", kw_only=False)
     entropy: Entropy = field(default_factory=Convex)
     gradient: Literal["solve", "perturbation"] = "solve"
     fit_entropy: bool | EntropyTies = False
@@ -162,10 +163,8 @@ class ImplicitLoss(Objective):
                 "entropy must be an object with fixed counting numbers, such as Convex() or "
                 f"TreeReweighted(), got {self.entropy!r}"
             )
-        if self.gradient not in GRADIENTS:
-            raise InvalidInputError(f"gradient must be one of {GRADIENTS}, got {self.gradient!r}")
-        if self.solver not in SOLVERS:
-            raise InvalidInputError(f"solver must be one of {SOLVERS}, got {self.solver!r}")
+        require_one_of("gradient", self.gradient, GRADIENTS)
+        require_one_of("solver", self.solver, SOLVERS)
         if self.gradient == "perturbation" and self.solver != "messages":
             raise InvalidInputError(
                 f"solver must be 'messages' for gradient='perturbation', got {self.solver!r}"
@@ -218,13 +217,13 @@ class ImplicitLoss(Objective):
             converged = converged & (found.residual <= SOLVED)
         else:
             tight = replace(self._messages(), tol=PERTURBED_TOL)
-            gradient, settled = perturbation_gradient(
+            gradient, perturbed_converged = perturbation_gradient(
                 batch,
                 potentials,
                 derivative,
                 lambda moved: tight.run_batch(batch, moved, init=result),
             )
-            converged = converged & settled
+            converged = converged & perturbed_converged
         start = light_start(result) if self.solver == "messages" else result
         return Evaluation(values, gradient, converged, start)
 

@@ -1,10 +1,10 @@
-"""Exact and surrogate likelihoods: the free log-partition minus the one with the labels observed.
+"""Likelihood and surrogate (Bethe, tree-reweighted, convex, mean-field) likelihoods.
 
     value = B(th) - B(th; y)            gradient = tau - tau(y)
 
 ``B`` is the log-partition of the chosen inference and ``tau`` its beliefs (``grad B = tau``,
 because the beliefs are a stationary point of what ``B`` maximises).  If every label is given, the
-second term is just the score ``<th, y>``; where labels are missing (hidden variables) it is the
+second term is just the score ``<th, y>``; where labels are missing (latent variables) it is the
 log-partition of the model with the other labels observed.
 
 With `Exact` this is the likelihood; with `SumProduct` the Bethe, tree-reweighted or convex
@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import LabelArray
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit._typing import BoolArray, FloatArray, LabelArray, LongArray
+from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
@@ -33,6 +32,7 @@ from fieldfit.objectives.base import (
     Inference,
     Objective,
     raise_impossible,
+    require_inference,
     require_possible,
 )
 
@@ -60,6 +60,9 @@ class Likelihood(Objective):
     name: ClassVar[str] = "likelihood"
     problem_kind: ClassVar[str] = "likelihood"
     inference: Inference = field(default_factory=Exact)
+
+    def __post_init__(self) -> None:
+        require_inference(self.inference)
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -97,13 +100,6 @@ class Likelihood(Objective):
         """The inference of the objective."""
         return self.inference
 
-    def __post_init__(self) -> None:
-        if not hasattr(self.inference, "run_batch"):
-            raise InvalidInputError(
-                f"inference must be an object such as Exact(), SumProduct() or MeanField(), "
-                f"got {self.inference!r}"
-            )
-
 
 def light_start(result: InferenceResult) -> InferenceResult:
     """What a later run can start from, without the tables: those are most of the memory.
@@ -116,7 +112,7 @@ def light_start(result: InferenceResult) -> InferenceResult:
     return replace(result, beliefs=Beliefs(beliefs.graph, beliefs.unary_values.copy(), no_tables))
 
 
-def converged_examples(result: InferenceResult, batch: Batch) -> Any:
+def converged_examples(result: InferenceResult, batch: Batch) -> BoolArray:
     """Which examples of a batch have converged."""
     if result.converged_examples is not None:
         return result.converged_examples
@@ -128,8 +124,8 @@ class LabelEntries:
     """Where a complete labelling finds its potentials: the same at every step of learning."""
 
     labels: LabelArray
-    unary: NDArray[np.int64]
-    table: NDArray[np.int64]
+    unary: LongArray
+    table: LongArray
 
     @classmethod
     def of(cls, batch: Batch, labels: LabelArray) -> LabelEntries:
@@ -137,8 +133,12 @@ class LabelEntries:
 
 
 def subtract_labels(
-    batch: Batch, potentials: Potentials, entries: LabelEntries, unary: Any, factors: Any
-) -> Any:
+    batch: Batch,
+    potentials: Potentials,
+    entries: LabelEntries,
+    unary: FloatArray,
+    factors: FloatArray,
+) -> FloatArray:
     """Take the indicator of complete labels from two vectors; return each example's score."""
     scores = batch.sum_variables(potentials.unary_values[entries.unary])
     scores += batch.sum_factors(potentials.factor_values[entries.table])

@@ -1,4 +1,4 @@
-"""Losses on beliefs: how good the marginals are that an inference gives, where labels are known.
+"""Marginal-based losses: univariate and clique log-loss, quadratic (Brier) and smoothed 0-1 loss.
 
 With ``t_i`` the label of variable ``i`` and ``t_a`` the labels of the variables of factor ``a``:
 
@@ -15,23 +15,25 @@ Only what is known counts: a variable with a label, a factor all of whose variab
 Factors of arity zero and one do not count in the losses on factors: the first are constants, and
 whether a variable's own potentials are a factor or not must make no difference.
 
-Reference: Domke, "Learning convex inference of marginals", Uncertainty in Artificial Intelligence
-(2008), and his thesis (2009), table 4.1; the smoothed error is that of Gross, Russakovsky, Do and
-Batzoglou, "Training conditional random fields for maximum labelwise accuracy" (2007).
+References: Kakade, Teh and Roweis, "An alternate objective function for Markovian fields", ICML
+(2002), for the univariate likelihood; Domke, "Learning convex inference of marginals", Uncertainty
+in Artificial Intelligence (2008), and his thesis (2009), table 4.1; the smoothed error is that of
+Gross, Russakovsky, Do and Batzoglou, "Training conditional random fields for maximum labelwise
+accuracy" (2007).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._typing import FloatArray, IntArray, LabelArray, LongArray
+from fieldfit._validation import require_number, require_one_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.structure import Structure
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import fast_exp, fast_log
 
@@ -48,9 +50,7 @@ __all__ = [
     "true_configurations",
 ]
 
-# -- Losses --------------------------------------------------------------------------------
-# Losses on beliefs, one normalised vector at a time (the belief of a variable or of a factor).
-#
+# -- Kernels: one normalised vector at a time, the belief of a variable or of a factor -----
 # With ``t`` the entry of the true label, or of the true configuration,
 #
 #     LOG         -log b(t)                         derivative  -1 / b(t)  at t
@@ -59,7 +59,6 @@ __all__ = [
 #     HARD        [t is not the first largest entry]            none
 #
 # where ``s(x) = 1 / (1 + exp(-x))``.
-
 
 LOG, QUADRATIC, SMOOTH, HARD = 0, 1, 2, 3
 
@@ -73,8 +72,8 @@ def belief_losses(
     kind: int,
     sharpness: float,
     beliefs: FloatArray,
-    offsets: NDArray[np.int32],
-    true_entries: NDArray[np.int64],
+    offsets: IntArray,
+    true_entries: LongArray,
     values: FloatArray,
     derivative: FloatArray,
 ) -> None:
@@ -126,9 +125,7 @@ def belief_losses(
 
 
 @kernel
-def true_configurations(
-    structure: Any, labels: NDArray[np.int32], entries: NDArray[np.int64]
-) -> None:
+def true_configurations(structure: Structure, labels: LabelArray, entries: LongArray) -> None:
     """Table entry of the labels of each factor, -1 where one is missing or the arity below two."""
     for factor in range(len(entries)):
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
@@ -142,8 +139,7 @@ def true_configurations(
         entries[factor] = structure.table_offsets[factor] + entry if entry >= 0 else -1
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- Losses by name ------------------------------------------------------------------------
 
 _KINDS = {
     "ucl": LOG,
@@ -162,7 +158,7 @@ LOSSES = tuple(_KINDS)
 SMOOTH_LOSSES = tuple(name for name, kind in _KINDS.items() if kind != HARD)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MarginalLoss:
     """A loss on beliefs, by its name.
 
@@ -190,14 +186,12 @@ class MarginalLoss:
     array([1.3863])
     """
 
-    name: str = "ucl"
+    name: str = field(default="ucl", kw_only=False)
     sharpness: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.name not in LOSSES:
-            raise InvalidInputError(f"loss must be one of {LOSSES}, got {self.name!r}")
-        if not (np.isfinite(self.sharpness) and self.sharpness > 0.0):
-            raise InvalidInputError(f"sharpness must be finite and above 0, got {self.sharpness!r}")
+        require_one_of("loss", self.name, LOSSES)
+        require_number("sharpness", self.sharpness, above=0)
 
     @classmethod
     def to_learn_with(cls, given: str | MarginalLoss) -> MarginalLoss:

@@ -1,12 +1,14 @@
-"""Max-margin and perceptron: the score of the labels against that of the best labelling.
+"""Structured SVM (max-margin) and structured perceptron, by loss-augmented decoding.
 
     value = max_y [s(y) + Delta(y, labels)] - s(labels)
     gradient = indicator of the maximiser - indicator of the labels           (a subgradient)
 
-``Delta`` is the number of labelled variables that ``y`` gets wrong (the structured hinge loss); the
-perceptron has ``Delta = 0``.  It is added to the unary potentials, so the search for the maximum is
-an ordinary one.  Where labels are missing, ``s(labels)`` is the best score that agrees with the
-labels there are, and ``Delta`` counts only those.
+``Delta`` is the Hamming loss, the number of labelled variables that ``y`` gets wrong (the
+structured hinge loss).  It is added to the unary potentials, so loss-augmented decoding is an
+ordinary MAP search.  The perceptron has ``Delta = 0``: a stochastic subgradient step with one
+example is the perceptron's correction, and averaging the weights over the steps is the averaged
+perceptron.  Where labels are missing, ``s(labels)`` is the best score that agrees with the labels
+there are, and ``Delta`` counts only those (latent structured SVM).
 
 A search that proves nothing may return less than the score of the labels; then the labels are the
 better maximiser, and the value is 0.  It is also 0 where a search finds no labelling at all that
@@ -15,23 +17,27 @@ agrees with the labels; either way the example counts as not converged.
 References: Taskar, Guestrin and Koller, "Max-margin Markov networks", Neural Information Processing
 Systems 16 (2004); Tsochantaridis et al., "Large margin methods for structured and interdependent
 output variables", J. Machine Learning Research 6 (2005); for missing labels Yu and Joachims,
-"Learning structural SVMs with latent variables", Int. Conference on Machine Learning (2009).
+"Learning structural SVMs with latent variables", Int. Conference on Machine Learning (2009);
+Collins, "Discriminative training methods for hidden Markov models", Empirical Methods in Natural
+Language Processing (2002), for the perceptron.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fieldfit._typing import BoolArray, FloatArray, LabelArray
+from fieldfit._validation import require_one_of
 from fieldfit.entropy.counting_numbers import TreeReweighted
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, selected_entries
-from fieldfit.inference.map.base import MapOracle, require_oracle
+from fieldfit.graph.ragged import expand
+from fieldfit.inference.map.base import MapSearch, require_oracle
 from fieldfit.inference.map.max_product import MaxProduct
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import (
@@ -49,14 +55,14 @@ __all__ = ["MaxMargin", "Perceptron", "default_oracle", "hinge"]
 MAX_SWEEPS = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaxMargin(Objective):
     """Structured hinge loss; minimised by subgradient steps.
 
     Parameters
     ----------
     oracle
-        The search for the best labelling, with ``run_batch``: `MaxProduct(...)` or `ExactMap()`.
+        The MAP search for the best labelling: `MaxProduct(...)`, `ExactMap()` or another.
         ``None`` is `MaxProduct()` on graphs without cycles, where it is exact, and tree-reweighted
         max-product otherwise.
     loss
@@ -74,22 +80,23 @@ class MaxMargin(Objective):
 
     name: ClassVar[str] = "max-margin"
     problem_kind: ClassVar[str] = "margin"
+    #: Weight of the Hamming loss in the search.
+    margin: ClassVar[float] = 1.0
     learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     decode: ClassVar[Literal["marginals", "map"]] = "map"
-    oracle: MapOracle | None = None
+    oracle: MapSearch | None = field(default=None, kw_only=False)
     loss: Literal["hamming"] = "hamming"
 
     def __post_init__(self) -> None:
         require_oracle(self.oracle)
-        if self.loss != "hamming":
-            raise InvalidInputError(f"loss must be 'hamming', got {self.loss!r}")
+        require_one_of("loss", self.loss, ("hamming",))
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and a subgradient; examples whose maximum is not proved count as unconverged."""
-        return hinge(batch, potentials, labels, self.oracle, margin=1.0)
+        return hinge(batch, potentials, labels, self.oracle, self.margin)
 
     def prediction(self, graph: FactorGraph) -> SumProduct:
         """For marginals, which this objective does not fit (see `default_prediction`)."""
@@ -100,7 +107,7 @@ def hinge(
     batch: Batch,
     potentials: Potentials,
     labels: LabelArray,
-    oracle: MapOracle | None,
+    oracle: MapSearch | None,
     margin: float,
 ) -> Evaluation:
     """The loss above with ``Delta`` = ``margin`` for each wrong variable."""
@@ -124,7 +131,7 @@ def hinge(
     return Evaluation(values, gradient, proved & found.optimal_examples)
 
 
-def default_oracle(graph: FactorGraph) -> MapOracle:
+def default_oracle(graph: FactorGraph) -> MapSearch:
     """Exact max-product on a graph without cycles, tree-reweighted max-product otherwise.
 
     With attractive couplings, as most fitted fields have, it finds better labellings than plain
@@ -136,7 +143,7 @@ def default_oracle(graph: FactorGraph) -> MapOracle:
 
 
 def _best_agreeing(
-    batch: Batch, potentials: Potentials, labels: LabelArray, oracle: MapOracle
+    batch: Batch, potentials: Potentials, labels: LabelArray, oracle: MapSearch
 ) -> tuple[LabelArray, FloatArray, BoolArray]:
     """The best labelling that agrees with the given labels, its scores, and what is proved."""
     if np.all(labels >= 0):
@@ -155,7 +162,7 @@ def _best_agreeing(
 
 def _is_wrong(graph: FactorGraph, labels: LabelArray) -> BoolArray:
     """Unary entries of labels other than the given one; none where it is missing."""
-    wrong: BoolArray = np.repeat(labels >= 0, graph.cardinalities)
+    wrong = expand(labels >= 0, graph.unary_offsets)
     given = np.flatnonzero(labels >= 0)
     wrong[graph.unary_offsets[given] + labels[given]] = False
     return wrong
@@ -170,17 +177,6 @@ def _difference(graph: FactorGraph, rival: LabelArray, target: LabelArray) -> Po
         unary[unary_entries] += sign
         factors[table_entries] += sign
     return Potentials.from_flat(graph, unary, factors)
-
-
-# -- Structured perceptron: the score of the labels against that of the best labelling -----
-#     value = max_y s(y) - s(labels)            gradient = indicator of the best - of the labels
-#
-# A stochastic subgradient step with one example is the perceptron's correction, and averaging the
-# weights over the steps is the averaged perceptron.  It is the loss of `MaxMargin` without a
-# margin.
-#
-# Reference: Collins, "Discriminative training methods for hidden Markov models", Empirical Methods
-# in Natural Language Processing (2002).
 
 
 @dataclass(frozen=True)
@@ -204,11 +200,13 @@ class Perceptron(Objective):
 
     name: ClassVar[str] = "perceptron"
     problem_kind: ClassVar[str] = "margin"
+    #: Weight of the Hamming loss in the search: none.
+    margin: ClassVar[float] = 0.0
     learner_name: ClassVar[str] = "adam"
     is_smooth: ClassVar[bool] = False
     is_homogeneous: ClassVar[bool] = True
     decode: ClassVar[Literal["marginals", "map"]] = "map"
-    oracle: MapOracle | None = None
+    oracle: MapSearch | None = None
 
     def __post_init__(self) -> None:
         require_oracle(self.oracle)
@@ -217,7 +215,7 @@ class Perceptron(Objective):
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Values and a subgradient; examples whose maximum is not proved count as unconverged."""
-        return hinge(batch, potentials, labels, self.oracle, margin=0.0)
+        return hinge(batch, potentials, labels, self.oracle, self.margin)
 
     def prediction(self, graph: FactorGraph) -> SumProduct:
         """For marginals, which this objective does not fit (see `default_prediction`)."""

@@ -1,4 +1,4 @@
-"""Surrogate likelihood with a concave entropy, learned by MAP searches alone.
+"""MLE-Struct: likelihood with a concave entropy, learned by Frank-Wolfe in the dual (MAP oracles).
 
     minimise over w   sum_m [ B(Phi_m w) - <w, phi(y_m)> ] + lambda/2 |w|^2
     B(th) = max over tau of <th, tau> + H_c(tau)
@@ -10,11 +10,13 @@ beliefs of all examples,
     maximise over tau   sum_m H_c(tau_m) - 1/(2 lambda) |sum_m phi(y_m) - phi(tau_m)|^2
 
 over a product of polytopes, whose linear problems are MAP searches, one for each example.  There is
-no inference inside a loop, and `fieldfit.learners.dual_frank_wolfe` maximises it with a
-certificate: the gap bounds how far the weights are from the optimum.
+no inference inside a loop, and `fieldfit.learners.dual_frank_wolfe` maximises it (block-coordinate
+and pairwise Frank-Wolfe) with a certificate: the duality gap bounds how far the weights are from
+the optimum.
 
-Reference: Tang, Ruozzi, Belanger and Jebara, "Bethe learning of graphical models via MAP
-decoding", AISTATS (2016).
+References: Tang, Ruozzi, Belanger and Jebara, "Bethe learning of graphical models via MAP
+decoding", AISTATS (2016); Lacoste-Julien, Jaggi, Schmidt and Pletscher, "Block-coordinate
+Frank-Wolfe optimization for structural SVMs", ICML (2013).
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from fieldfit._typing import LabelArray
+from fieldfit._validation import require_instance, require_number, require_one_of
 from fieldfit.entropy.counting_numbers import Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe, concave_counting_numbers
-from fieldfit.inference.map.base import MapOracle, require_oracle
+from fieldfit.inference.map.base import MapSearch, require_oracle
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import Evaluation, Inference, Objective
 from fieldfit.objectives.likelihood import Likelihood
@@ -40,7 +43,7 @@ __all__ = ["MLEStruct"]
 MESSAGE_TOL = 1e-10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MLEStruct(Objective):
     """Likelihood with a concave entropy, for Frank-Wolfe steps in the dual.
 
@@ -49,7 +52,7 @@ class MLEStruct(Objective):
     entropy
         Must be concave on every graph: `TreeReweighted()`, or `Bethe()` on trees.
     oracle
-        A MAP search with ``run_batch``.  ``None`` picks one over the local polytope: `MaxProduct`
+        A MAP search.  ``None`` picks one over the local polytope: `MaxProduct`
         on trees, `RoofDuality` for binary pairs, `LinearProgram` otherwise.
     step
         ``"line-search"``: the best step.  ``"fixed"``: ``2 / (t + 2)`` for batches of all examples
@@ -58,9 +61,9 @@ class MLEStruct(Objective):
         ``"block"``: weights move after every example.  ``"batch"``: after a search for every
         example.
     directions
-        ``"pairwise"`` keeps the points that were found, and moves shares between them before the
-        next search.  ``"frank-wolfe"`` moves towards the new point and forgets it: many more
-        searches, but hardly any memory.
+        ``"pairwise"`` keeps the points that were found as atoms of an active set, and moves weight
+        between them before the next search.  ``"frank-wolfe"`` moves towards the new point and
+        forgets it: many more searches, but hardly any memory.
     points
         ``"vertices"``: MAP searches find them, and nothing else is needed.  ``"marginals"``: the
         beliefs at the current weights, by message passing, are the next point, and MAP searches
@@ -72,7 +75,7 @@ class MLEStruct(Objective):
         and grow from example to example, which is faster where the penalty is large; from uniform
         beliefs they start at ``1 / l2`` times the first gradient.
     tol
-        Converged when the gap is below this share of the objective.
+        Converged when the gap is below this fraction of the objective.
 
     Notes
     -----
@@ -91,8 +94,8 @@ class MLEStruct(Objective):
     name: ClassVar[str] = "mle-struct"
     problem_kind: ClassVar[str] = "dual"
     learner_name: ClassVar[str] = "dual-frank-wolfe"
-    entropy: Entropy = field(default_factory=TreeReweighted)
-    oracle: MapOracle | None = None
+    entropy: Entropy = field(default_factory=TreeReweighted, kw_only=False)
+    oracle: MapSearch | None = None
     step: Literal["line-search", "fixed"] = "line-search"
     mode: Literal["block", "batch"] = "block"
     directions: Literal["pairwise", "frank-wolfe"] = "pairwise"
@@ -101,25 +104,19 @@ class MLEStruct(Objective):
     tol: float = 1e-4
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("step", ("line-search", "fixed")),
-            ("mode", ("block", "batch")),
-            ("directions", ("pairwise", "frank-wolfe")),
-            ("points", ("vertices", "marginals")),
-            ("start", ("uniform", "labels")),
-        ):
-            if getattr(self, name) not in choices:
-                raise InvalidInputError(
-                    f"{name} must be one of {choices}, got {getattr(self, name)!r}"
-                )
+        require_instance("entropy", self.entropy, Entropy, "TreeReweighted() or Bethe()")
+        require_oracle(self.oracle)
+        require_one_of("step", self.step, ("line-search", "fixed"))
+        require_one_of("mode", self.mode, ("block", "batch"))
+        require_one_of("directions", self.directions, ("pairwise", "frank-wolfe"))
+        require_one_of("points", self.points, ("vertices", "marginals"))
+        require_one_of("start", self.start, ("uniform", "labels"))
+        require_number("tol", self.tol, above=0)
         if self.step == "fixed" and self.directions == "pairwise":
             raise InvalidInputError(
                 "step must be 'line-search' for pairwise directions, got 'fixed'; fixed steps go "
                 "with directions='frank-wolfe'"
             )
-        require_oracle(self.oracle)
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -133,8 +130,8 @@ class MLEStruct(Objective):
         """Message passing with the same entropy; by the oracle, where one was given.
 
         Over the local polytope both have the same answer.  An oracle of labellings stands for a
-        smaller polytope, which messages do not know.
+        smaller polytope, which message passing does not see.
         """
         if self.oracle is None:
             return SumProduct(entropy=self.entropy)
-        return FrankWolfe(self.oracle, self.entropy)
+        return FrankWolfe(self.oracle, entropy=self.entropy)

@@ -1,10 +1,10 @@
-"""Pseudo-moment matching: potentials in closed form whose surrogate has given marginals.
+"""Pseudo-moment matching: maximum surrogate likelihood of untied tables in closed form.
 
 With the counting numbers ``c_a`` and totals ``chat_i = c_i + sum_a c_a`` of an entropy,
 
     th_a = c_a log(mu_a / prod_{i in a} mu_i)            th_i = chat_i log mu_i
 
-make ``mu`` a stationary point of ``<th, tau> + H_c(tau)``: with the multipliers
+make ``mu`` a stationary point of ``<th, tau> + H_c(tau)``: with the dual variables
 ``lam_ai = c_a log mu_i`` both ``th_a + sum_i lam_ai = c_a log mu_a`` and
 ``th_i - sum_a lam_ai = c_i log mu_i`` hold, and the surrogate log-partition is 0.  For Bethe's and
 tree-reweighted entropies ``chat_i = 1``.  Where the entropy is concave ``mu`` is the only maximum,
@@ -20,14 +20,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._typing import FloatArray, IntArray, LabelArray
+from fieldfit._validation import require_instance, require_number
 from fieldfit.entropy.counting_numbers import Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import expand, row_numbers
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.message_beliefs import largest_disagreements
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.numeric.compile import kernel
@@ -36,13 +39,13 @@ from fieldfit.objectives.likelihood import Likelihood
 
 __all__ = ["MomentMatching", "count_configurations"]
 
-# -- How often each label and each configuration of a factor occurs in samples -------------
+# -- Counts of labels and of configurations in samples -------------------------------------
 
 
 @kernel
 def count_configurations(
-    structure: Any,
-    columns: NDArray[np.int32],
+    structure: Structure,
+    columns: IntArray,
     weights: FloatArray,
     unary: FloatArray,
     tables: FloatArray,
@@ -68,14 +71,13 @@ def count_configurations(
             tables[start + entry] += weights[sample]
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- The estimate --------------------------------------------------------------------------
 
 #: How far the margins of given moments may be from each other.
 CONSISTENT = 1e-6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MomentMatching(Objective):
     """Closed-form learning of untied tables; as an objective, the surrogate likelihood.
 
@@ -102,23 +104,16 @@ class MomentMatching(Objective):
 
     name: ClassVar[str] = "moment-matching"
     problem_kind: ClassVar[str] = "moments"
-    entropy: Entropy = field(default_factory=TreeReweighted)
+    entropy: Entropy = field(default_factory=TreeReweighted, kw_only=False)
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(
-                f"entropy must be an object such as TreeReweighted() or Bethe(), "
-                f"got {self.entropy!r}"
-            )
+        require_instance("entropy", self.entropy, Entropy, "TreeReweighted() or Bethe()")
+        require_number("smoothing", self.smoothing, at_least=0)
         if self.entropy.is_optimized:
             raise InvalidInputError(
                 "entropy must have weights that do not depend on the potentials, "
                 "got TreeReweighted('optimized')"
-            )
-        if not 0.0 <= self.smoothing < np.inf:
-            raise InvalidInputError(
-                f"smoothing must be finite and at least 0, got {self.smoothing!r}"
             )
 
     def moments(
@@ -137,8 +132,7 @@ class MomentMatching(Objective):
         count_configurations(graph.structure, columns, mass, unary, tables)
         total = float(mass.sum()) + self.smoothing
         for values, offsets in ((unary, graph.unary_offsets), (tables, graph.table_offsets)):
-            sizes = np.diff(offsets)
-            values += np.repeat(self.smoothing / np.maximum(sizes, 1), sizes)
+            values += expand(self.smoothing / np.maximum(np.diff(offsets), 1), offsets)
             values /= total
         return Beliefs(graph, unary, tables)
 
@@ -150,7 +144,7 @@ class MomentMatching(Objective):
             )
         _require_positive("unary", moments.unary_values, graph.unary_offsets)
         linking = graph.arities >= 2
-        used = np.repeat(linking, np.diff(graph.table_offsets))
+        used = expand(linking, graph.table_offsets)
         _require_positive("factors", np.where(used, moments.factor_values, 1.0),
                           graph.table_offsets)  # fmt: skip
         gaps = np.empty(graph.n_variables)
@@ -163,11 +157,11 @@ class MomentMatching(Objective):
         counting = self.entropy.counting_numbers(graph)
         log_unary = np.log(moments.unary_values)
         independent = _sums_over_scopes(graph, log_unary)
-        weight = np.repeat(np.where(linking, counting.factor, 0.0), np.diff(graph.table_offsets))
+        weight = expand(np.where(linking, counting.factor, 0.0), graph.table_offsets)
         with np.errstate(divide="ignore"):
             tables = np.log(np.where(used, moments.factor_values, 1.0))
         factors = np.where(used, weight * (tables - independent), 0.0)
-        unary = np.repeat(counting.variable_total, graph.cardinalities) * log_unary
+        unary = expand(counting.variable_total, graph.unary_offsets) * log_unary
         return Potentials.from_flat(graph, unary, factors)
 
     def evaluate(
@@ -186,8 +180,7 @@ class MomentMatching(Objective):
 
 def _sums_over_scopes(graph: FactorGraph, unary: FloatArray) -> FloatArray:
     """``sum_{i in a} u_i(y_i)`` for every table entry, position by position of the scopes."""
-    sizes = np.diff(graph.table_offsets).astype(np.int64)
-    owners = np.repeat(np.arange(graph.n_factors), sizes)
+    owners = row_numbers(graph.table_offsets)
     rest = np.arange(int(graph.table_offsets[-1])) - graph.table_offsets[owners]
     sums = np.zeros(len(rest))
     for position in range(int(graph.arities.max(initial=0)) - 1, -1, -1):
@@ -199,7 +192,7 @@ def _sums_over_scopes(graph: FactorGraph, unary: FloatArray) -> FloatArray:
     return sums
 
 
-def _checked_samples(graph: FactorGraph, samples: ArrayLike) -> NDArray[np.int32]:
+def _checked_samples(graph: FactorGraph, samples: ArrayLike) -> IntArray:
     labels = np.asarray(samples)
     if labels.ndim != 2 or labels.shape[1] != graph.n_variables or labels.dtype.kind not in "iu":
         raise InvalidInputError(
@@ -232,7 +225,7 @@ def _checked_weights(weights: ArrayLike | None, n_samples: int) -> FloatArray:
     return np.ascontiguousarray(array)
 
 
-def _require_positive(name: str, values: FloatArray, offsets: NDArray[np.int32]) -> None:
+def _require_positive(name: str, values: FloatArray, offsets: IntArray) -> None:
     bad = np.flatnonzero(~((values > 0.0) & (values < np.inf)))
     if len(bad):
         index = int(np.searchsorted(offsets, bad[0], side="right")) - 1

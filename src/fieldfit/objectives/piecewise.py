@@ -1,10 +1,18 @@
-"""Piecewise likelihood: every table is normalised by itself.
+"""Piecewise training (piecewise likelihood): every table is normalised by itself.
 
     value = sum_a [log sum_{y_a} exp th_a(y_a) - th_a(y_a at its labels)]  (and unary tables alike)
 
-The product of the pieces' normalisers counts every labelling, and combinations in which pieces
+The product of the local normalisers counts every labelling, and combinations in which factors
 disagree as well, so with complete labels the value is never below that of the likelihood.  No
-inference is needed.  Where labels are missing a piece sums over those of its own variables.
+inference is needed.  Where labels are missing a term sums over those of its own variables.
+
+With *shared* unary potentials a term is one table with a part of the unary potentials of its
+variables:
+
+    v(y_a) = th_a(y_a) + sum_{i in a} u_ai(y_i)
+    value  = log sum_{y_a} exp v - log sum_{y_a agrees with the labels} exp v
+
+The gradient is the difference of the two distributions, each normalised in its own range.
 
 Reference: Sutton and McCallum, "Piecewise training for undirected models", Uncertainty in
 Artificial Intelligence (2005).
@@ -16,36 +24,28 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray, IntArray, LabelArray
-from fieldfit.errors import InvalidInputError
+from fieldfit._typing import BoolArray, FloatArray, Index, IntArray, LabelArray
+from fieldfit._validation import require_one_of
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, add_to_single_factors, folded_unary
-from fieldfit.graph.structure import next_row
+from fieldfit.graph.ragged import expand
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 from fieldfit.objectives.base import Evaluation, Objective, default_prediction, raise_impossible
 
-__all__ = ["Piecewise", "factor_pieces", "unary_pieces"]
+__all__ = ["Piecewise", "factor_terms", "unary_terms"]
 
-# -- Pieces --------------------------------------------------------------------------------
-# Normalisers of single tables, free and with the given labels fixed, in one pass over a graph.
-#
-# A piece is one table, with a share of the unary potentials of its variables if those are given:
-#
-#     v(y_a) = th_a(y_a) + sum_{i in a} u_ai(y_i)
-#     value  = log sum_{y_a} exp v - log sum_{y_a agrees with the labels} exp v
-#
-# The gradient is the difference of the two distributions, each normalised in its own range.
+# -- Kernels: local normalisers, free and with the given labels fixed ----------------------
 
 
 # Without NaN a maximum is associative and can run in SIMD; potentials never hold one.
 @kernel(fastmath={"nnan", "nsz", "reassoc"})
-def largest(values: FloatArray, begin: int, size: int) -> float:
+def largest(values: FloatArray, begin: Index, size: int) -> float:
     """Largest of a range; ``-inf`` if it is empty."""
     top = NO_WEIGHT
     for z in range(size):
@@ -54,7 +54,7 @@ def largest(values: FloatArray, begin: int, size: int) -> float:
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def normalised(source: FloatArray, begin: int, size: int, out: FloatArray, start: int) -> float:
+def normalised(source: FloatArray, begin: Index, size: int, out: FloatArray, start: int) -> float:
     """Write ``exp`` of a range of logarithms, scaled to sum one; the logarithm of the sum."""
     top = largest(source, begin, size)
     if top == NO_WEIGHT:
@@ -73,15 +73,15 @@ def normalised(source: FloatArray, begin: int, size: int, out: FloatArray, start
 
 
 @kernel
-def unary_pieces(
-    structure: Any,
+def unary_terms(
+    structure: Structure,
     unary: FloatArray,
     labels: IntArray,
-    alone: NDArray[np.bool_],
+    alone: BoolArray,
     gradient: FloatArray,
     values: FloatArray,
 ) -> int:
-    """Pieces of the variables that are ``alone``; the first whose label is impossible, or -1.
+    """Terms of the variables that are ``alone``; the first whose label is impossible, or -1.
 
     Everything is 0 where a label is missing or the variable is not alone.
     """
@@ -104,19 +104,19 @@ def unary_pieces(
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def fill_piece(
-    structure: Any,
+def fill_term(
+    structure: Structure,
     tables: FloatArray,
-    share: FloatArray,
+    unary_part: FloatArray,
     starts: IntArray,
     factor: int,
     digits: IntArray,
-    piece: FloatArray,
-    target: int,
+    term: FloatArray,
+    target: Index,
 ) -> None:
-    """``th_a`` plus the share of each of its slots, which begins at ``starts`` of the slot.
+    """``th_a`` plus the unary_part of each of its slots, which begins at ``starts`` of the slot.
 
-    The piece begins at ``target``.
+    The term begins at ``target``.
     """
     first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
     start = structure.table_offsets[factor]
@@ -126,10 +126,10 @@ def fill_piece(
     for row in range(0, structure.table_offsets[factor + 1] - start, n_last):
         shift = 0.0
         for slot in range(first, last):
-            shift += share[starts[slot] + digits[slot - first]]
+            shift += unary_part[starts[slot] + digits[slot - first]]
         for y in range(n_last):
-            value = load(tables, start + row + y) + load(share, last_share + y)
-            store(piece, target + row + y, shift + value)
+            value = load(tables, start + row + y) + load(unary_part, last_share + y)
+            store(term, target + row + y, shift + value)
         if last - first == 1:  # pairs, without a call
             digits[0] += 1
         else:
@@ -138,7 +138,7 @@ def fill_piece(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def add_margins(
-    structure: Any,
+    structure: Structure,
     gradient: FloatArray,
     starts: IntArray,
     factor: int,
@@ -166,7 +166,7 @@ def add_margins(
 
 @kernel
 def next_agreeing(
-    structure: Any, labels: IntArray, first: int, last: int, digits: IntArray, entry: int
+    structure: Structure, labels: IntArray, first: int, last: int, digits: IntArray, entry: int
 ) -> int:
     """The next entry of a table that agrees with the labels, the last variable fastest."""
     stride = 1
@@ -185,10 +185,10 @@ def next_agreeing(
 
 @kernel
 def subtract_agreeing(
-    structure: Any,
+    structure: Structure,
     labels: IntArray,
     factor: int,
-    piece: FloatArray,
+    term: FloatArray,
     digits: IntArray,
     gradient: FloatArray,
 ) -> float:
@@ -206,25 +206,25 @@ def subtract_agreeing(
         stride *= structure.cardinalities[variable]
     top = NO_WEIGHT
     for _ in range(size):
-        top = max(top, piece[entry])
+        top = max(top, term[entry])
         entry = next_agreeing(structure, labels, first, last, digits, entry)
     if top == NO_WEIGHT:
         return NO_WEIGHT
     total = 0.0
     for _ in range(size):
-        total += fast_exp(piece[entry] - top)
+        total += fast_exp(term[entry] - top)
         entry = next_agreeing(structure, labels, first, last, digits, entry)
     for _ in range(size):
-        gradient[start + entry] -= fast_exp(piece[entry] - top) / total
+        gradient[start + entry] -= fast_exp(term[entry] - top) / total
         entry = next_agreeing(structure, labels, first, last, digits, entry)
     return top + np.log(total)
 
 
 @kernel
-def factor_pieces(
-    structure: Any,
+def factor_terms(
+    structure: Structure,
     tables: FloatArray,
-    share: FloatArray,
+    unary_part: FloatArray,
     starts: IntArray,
     shared: bool,
     labels: IntArray,
@@ -232,17 +232,17 @@ def factor_pieces(
     margins: FloatArray,
     values: FloatArray,
 ) -> int:
-    """Pieces of all factors; the first whose labels are impossible, or -1.
+    """Terms of all factors; the first whose labels are impossible, or -1.
 
-    With ``shared`` the vector ``share`` is part of the pieces (that of a slot begins at its entry
-    of ``starts``), factors of arity one are part of ``share`` and not pieces, and ``margins``
-    receives the derivative by ``share``.
+    With ``shared`` the vector ``unary_part`` is added to the terms (that of a slot begins at its
+    entry of ``starts``), factors of arity one are in ``unary_part`` and are not terms, and
+    ``margins`` receives the derivative by ``unary_part``.
     """
     widest, arity = 1, 1
     for factor in range(len(structure.scope_offsets) - 1):
         widest = max(widest, structure.table_offsets[factor + 1] - structure.table_offsets[factor])
         arity = max(arity, structure.scope_offsets[factor + 1] - structure.scope_offsets[factor])
-    piece = np.empty(widest if shared else 0)
+    term = np.empty(widest if shared else 0)
     digits = np.empty(arity, dtype=np.int32)
     impossible = -1
     for factor in range(len(structure.scope_offsets) - 1):
@@ -259,8 +259,8 @@ def factor_pieces(
                 gradient[z] = 0.0
             continue
         if shared:
-            fill_piece(structure, tables, share, starts, factor, digits, piece, 0)
-            own = piece
+            fill_term(structure, tables, unary_part, starts, factor, digits, term, 0)
+            own = term
         else:
             own = tables[begin:end]
         free = normalised(own, 0, end - begin, gradient, begin)
@@ -279,7 +279,7 @@ def factor_pieces(
     return impossible
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The objective -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -289,10 +289,10 @@ class Piecewise(Objective):
     Parameters
     ----------
     unary
-        ``"separate"``: the unary table of a variable is a piece, and so is every factor.
+        ``"separate"``: the unary table of a variable is a term, and so is every factor.
         ``"shared"``: the unary potentials of a variable (factors of arity one included) are spread
-        evenly over its factors of larger arity, so that a piece sees the evidence of its
-        variables; a variable without such factors is a piece by itself.
+        evenly over its factors of larger arity, so that a term sees the evidence of its
+        variables; a variable without such factors is a term by itself.
 
     Examples
     --------
@@ -307,8 +307,7 @@ class Piecewise(Objective):
     unary: Literal["separate", "shared"] = "separate"
 
     def __post_init__(self) -> None:
-        if self.unary not in ("separate", "shared"):
-            raise InvalidInputError(f"unary must be 'separate' or 'shared', got {self.unary!r}")
+        require_one_of("unary", self.unary, ("separate", "shared"))
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -322,16 +321,16 @@ class Piecewise(Objective):
         alone = graph.degrees == 0 if is_shared else np.ones(graph.n_variables, dtype=np.bool_)
         unary, factors = np.empty(len(own)), np.empty(len(tables))
         by_variable, by_factor = np.empty(graph.n_variables), np.empty(graph.n_factors)
-        weights = np.repeat(1.0 / np.maximum(graph.degrees, 1), graph.cardinalities)
-        share = own * weights if is_shared else own
+        weights = expand(1.0 / np.maximum(graph.degrees, 1), graph.unary_offsets)
+        unary_part = own * weights if is_shared else own
         starts = graph.unary_offsets[graph.slot_variables]
-        impossible = unary_pieces(graph.structure, own, labels, alone, unary, by_variable) >= 0
+        impossible = unary_terms(graph.structure, own, labels, alone, unary, by_variable) >= 0
         margins = np.zeros(len(own) if is_shared else 0)
         impossible |= (
-            factor_pieces(
+            factor_terms(
                 graph.structure,
                 tables,
-                share,
+                unary_part,
                 starts,
                 is_shared,
                 labels,

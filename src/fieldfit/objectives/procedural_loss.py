@@ -1,14 +1,15 @@
-"""Procedural fitting: weights for the beliefs that a few sweeps of message passing will give.
+"""Marginal-based learning through truncated message passing (backpropagation through inference).
 
     value = L(b(th), y),    b(th) = beliefs after n_sweeps sweeps from uniform messages
 
 The sweeps need not converge.  They are a map from potentials to beliefs, the same in training and
-in prediction, and the gradient is the exact derivative of this map (`UnrolledSumProduct`).  The
-loss ``L`` looks only at beliefs of what is labelled, so missing labels need no inference of their
-own.
+in prediction, and the gradient is the exact derivative of this map by reverse-mode differentiation
+of the unrolled sweeps (`UnrolledSumProduct`).  The loss ``L`` looks only at beliefs of what is
+labelled, so missing labels need no inference of their own.
 
-Reference: Domke, "Tractable learning and inference in high-treewidth graphical models", thesis
-(2009), chapter 5.
+References: Domke, "Tractable learning and inference in high-treewidth graphical models", thesis
+(2009), chapter 5; Domke, "Learning graphical model parameters with approximate marginal inference",
+IEEE Trans. Pattern Analysis and Machine Intelligence 35 (2013).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fieldfit._typing import LabelArray
+from fieldfit._validation import require_flag
 from fieldfit.entropy.counting_numbers import Bethe, Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
@@ -36,7 +38,7 @@ __all__ = ["ProceduralLoss"]
 MEAN_FIELD = "mean-field"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProceduralLoss(Objective):
     """A loss on the beliefs after a fixed number of sweeps.
 
@@ -67,7 +69,7 @@ class ProceduralLoss(Objective):
     """
 
     name: ClassVar[str] = "procedural"
-    loss: str | MarginalLoss = "ucl"
+    loss: str | MarginalLoss = field(default="ucl", kw_only=False)
     n_sweeps: int = 5
     entropy: Entropy | Literal["mean-field"] = field(default_factory=Bethe)
     schedule: str = "sequential"
@@ -79,6 +81,7 @@ class ProceduralLoss(Objective):
 
     def __post_init__(self) -> None:
         MarginalLoss.to_learn_with(self.loss)
+        require_flag("per_sweep_weights", self.per_sweep_weights)
         self.sweeps()  # checks the others
 
     @property
@@ -135,7 +138,7 @@ class ProceduralLoss(Objective):
         beliefs = run.beliefs(tables=loss.reads_factors)
         values, derivative = loss.value_and_derivative(batch, beliefs, labels)
         gradients = run.vjp(derivative, beliefs).potentials
-        # the sweeps that were asked for have been made: there is nothing that could fail to settle
+        # the sweeps that were asked for have been made: nothing could fail to converge
         converged = np.ones(batch.n_examples, dtype=np.bool_)
         if len(gradients) == 1:
             return Evaluation(values, gradients[0], converged)

@@ -1,4 +1,4 @@
-r"""Pseudo-likelihood: the product of conditional probabilities of single variables, or of blocks.
+r"""Pseudo-likelihood and composite (block) likelihood: products of conditional distributions.
 
     value = - sum_i log p(y_i | all other labels)
     p(y_i | rest) = softmax over y of th_i(y) + sum_{a on i} th_a(y, y_{a \ i})
@@ -9,25 +9,28 @@ Exact, convex and cheap: no inference, one pass over the tables.  With blocks th
 Where labels are missing, only variables with a label have terms, and the missing ones are summed
 out: the term of ``i`` is ``log p(y_i | the other given labels)``.
 
-References: Besag, "Statistical analysis of non-lattice data", The Statistician 24 (1975);
-Huang and Ogata, "Generalized pseudo-likelihood estimates for Markov random fields on lattice",
-Annals of the Institute of Statistical Mathematics 54 (2002), for blocks.
+References: Besag, "Statistical analysis of non-lattice data", The Statistician 24 (1975); Lindsay,
+"Composite likelihood methods", Contemporary Mathematics 80 (1988); Huang and Ogata, "Generalized
+pseudo-likelihood estimates for Markov random fields on lattice", Annals of the Institute of
+Statistical Mathematics 54 (2002), for blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fieldfit._typing import BoolArray, FloatArray, IntArray, LabelArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, add_to_single_factors, folded_unary
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.numeric.compile import kernel
@@ -50,17 +53,13 @@ __all__ = [
     "with_known_neighbours",
 ]
 
-# -- Conditionals --------------------------------------------------------------------------
-# Conditional distributions of single variables given all others, for a whole graph in one pass.
-#
-#     s_i(y) = th_i(y) + sum_{a on i} th_a(y, y_{a \ i})          p(y_i | rest) = softmax(s_i)
-#
+# -- Kernels: conditional distributions of single variables, a whole graph in one pass -----
 # Tables are read, and their gradient is written, factor by factor: memory is passed through in
 # order, and each table only once for all its variables.
 
 
 @kernel
-def with_known_neighbours(structure: Any, labels: IntArray, known: BoolArray) -> None:
+def with_known_neighbours(structure: Structure, labels: IntArray, known: BoolArray) -> None:
     """Mark the variables that have a label and whose neighbours all have one."""
     for i in range(len(known)):
         known[i] = labels[i] >= 0
@@ -75,7 +74,7 @@ def with_known_neighbours(structure: Any, labels: IntArray, known: BoolArray) ->
 
 
 @kernel
-def own_entries(structure: Any, labels: IntArray, slot: int) -> tuple[int, int]:
+def own_entries(structure: Structure, labels: IntArray, slot: int) -> tuple[int, int]:
     """First table entry, and step, along one variable of a factor, the others at their labels."""
     factor = structure.slot_factors[slot]
     entry, stride, step = structure.table_offsets[factor], 1, 1
@@ -93,7 +92,7 @@ def own_entries(structure: Any, labels: IntArray, slot: int) -> tuple[int, int]:
 
 @kernel(fastmath=SAFE_FASTMATH)
 def add_conditioned(
-    structure: Any, tables: FloatArray, labels: IntArray, known: BoolArray, scores: FloatArray
+    structure: Structure, tables: FloatArray, labels: IntArray, known: BoolArray, scores: FloatArray
 ) -> None:
     """Add ``th_a(y, rest)`` of every factor to the scores of its variables that are ``known``."""
     for factor in range(len(structure.scope_offsets) - 1):
@@ -123,7 +122,7 @@ def add_conditioned(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def conditional_residuals(
-    structure: Any, labels: IntArray, known: BoolArray, scores: FloatArray, values: FloatArray
+    structure: Structure, labels: IntArray, known: BoolArray, scores: FloatArray, values: FloatArray
 ) -> int:
     """Turn scores into ``p(y | rest) - 1{y = y_i}`` and write ``-log p(y_i | rest)``.
 
@@ -161,7 +160,11 @@ def conditional_residuals(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def spread_residuals(
-    structure: Any, labels: IntArray, known: BoolArray, residuals: FloatArray, gradient: FloatArray
+    structure: Structure,
+    labels: IntArray,
+    known: BoolArray,
+    residuals: FloatArray,
+    gradient: FloatArray,
 ) -> None:
     """The transpose of `add_conditioned`: write (not add) the gradient of every table."""
     for factor in range(len(structure.scope_offsets) - 1):
@@ -191,13 +194,12 @@ def spread_residuals(
                     gradient[entry + y * step] += residuals[source + y]
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- The objective -------------------------------------------------------------------------
 
 BlockRule = Callable[[FactorGraph], Sequence[ArrayLike]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PseudoLikelihood(Objective):
     """Negative log pseudo-likelihood.
 
@@ -230,7 +232,9 @@ class PseudoLikelihood(Objective):
 
     name: ClassVar[str] = "pseudolikelihood"
     problem_kind: ClassVar[str] = "pseudolikelihood"
-    blocks: Literal["tree"] | Sequence[ArrayLike] | BlockRule | None = None
+    blocks: Literal["tree"] | Sequence[ArrayLike] | BlockRule | None = field(
+        default=None, kw_only=False
+    )
     max_missing: int = 8
 
     def __post_init__(self) -> None:
@@ -242,8 +246,7 @@ class PseudoLikelihood(Objective):
             )
         if not (given is None or isinstance(given, str) or callable(given)):
             object.__setattr__(self, "blocks", checked_blocks(given))
-        if self.max_missing < 0:
-            raise InvalidInputError(f"max_missing must be at least 0, got {self.max_missing}")
+        require_integer("max_missing", self.max_missing, at_least=0)
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
@@ -298,7 +301,7 @@ class _Terms:
 
     batch: Batch
     labels: LabelArray
-    known: NDArray[np.bool_]
+    known: BoolArray
     parts: Sequence[Conditioned] = ()
     starts: Sequence[Any] = ()
 
@@ -313,7 +316,7 @@ def _add_parts(
     values: FloatArray,
     unary: FloatArray,
     factors: FloatArray,
-    converged: NDArray[np.bool_],
+    converged: BoolArray,
 ) -> list[Any]:
     """Add the terms that need an inference; what the next evaluation may start from."""
     folded = folded_unary(potentials)

@@ -1,4 +1,4 @@
-"""Objectives by name: what ``objective=`` of the estimators and of the command takes."""
+"""Table of objectives by name: what ``objective=`` of the estimators and of the command takes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def make_objective(objective: str | Objective) -> Objective:
     if isinstance(objective, Objective):
         return objective
     if not isinstance(objective, str) or objective not in OBJECTIVES:
+        names = ", ".join(repr(name) for name in OBJECTIVES)
         raise InvalidInputError(
-            f"objective must be one of {tuple(OBJECTIVES)} or an object such as "
-            f"PseudoLikelihood(), got {objective!r}"
+            f"objective must be one of {names} or an object such as PseudoLikelihood(), "
+            f"got {objective!r}"
         )
     made: Objective = OBJECTIVES[objective].make()
     return made

@@ -1,8 +1,25 @@
-"""A point of a polytope as a mixture of points that a MAP search has found.
+"""Active sets of Frank-Wolfe: a point of a polytope as a convex combination of atoms.
 
-`inference/frank_wolfe/active_set.py` says what is minimised.  A `HullPoint` keeps one block of it
-(an example, or a few together): where it is, of which points it is made, and their features.
-Without storage it only knows where it is, and can take plain Frank-Wolfe steps.
+A point ``x`` is kept as ``x = sum_p weight_p atom_p``, where the atoms are points of the polytope
+that a MAP search (the oracle) has found.  What is minimised is
+
+    D(x) = 1/2 sum_k inverse_k r_k^2 - <linear, x> + sum_e c_e x_e log x_e,     r = f - Phi^T x
+
+(``inverse = 1 / l2``; in inference there is no first term, in learning no second).  The slope of
+``-D`` along an atom is ``linear_p + <features_p, inverse r> + <atom_p, -c (log x + 1)>``.  A
+*pairwise step* moves weight from the atom of lowest slope to that of highest: no call of the oracle
+is needed, and nothing but the atoms is looked at.
+
+The first atom lies inside the polytope and keeps a weight of at least `FLOOR`.  At a vertex slopes
+are infinite, and where some coefficients are negative (Bethe's entropy) infinities of both signs
+cancel: what is left there says nothing about the directions into the polytope.  The maximum moves
+by no more than `FLOOR` times what there is to gain from the first atom.
+
+An `ActiveSet` holds one block of the problem (an example, or a few together).  Without atoms it
+only knows where it is, and can take plain Frank-Wolfe steps.
+
+Reference: Lacoste-Julien and Jaggi, "On the global linear convergence of Frank-Wolfe optimization
+variants", NIPS (2015).
 """
 
 from __future__ import annotations
@@ -19,47 +36,29 @@ from fieldfit.numeric.simd import SAFE_FASTMATH, fast_log
 __all__ = [
     "FLOOR",
     "LONGEST",
-    "Hull",
-    "HullPoint",
+    "ActiveSet",
+    "Atoms",
     "add_slopes",
     "entropy",
     "pairwise_steps",
     "search_step",
 ]
 
-# -- Steps between stored points of a polytope, for an entropy with a quadratic penalty ----
-# A point ``x`` of the polytope is kept as a mixture ``x = sum_p share_p point_p`` of points that a
-# MAP search has found.  What is minimised is
-#
-#     D(x) = 1/2 sum_k inverse_k r_k^2 - <linear, x> + sum_e c_e x_e log x_e,     r = f - Phi^T x
-#
-# (``inverse = 1 / l2``; in inference there is no first term, in learning no second).  The slope of
-# ``-D`` along a point is ``linear_p + <features_p, inverse r> + <point_p, -c (log x + 1)>``.  A
-# pairwise step moves share from the stored point of lowest slope to that of highest: no search for
-# a new point is needed, and nothing but the stored points is looked at.
-#
-# The first point lies inside the polytope and keeps a share of at least `FLOOR`.  At a vertex
-# slopes are infinite, and where some coefficients are negative (Bethe's entropy) infinities of
-# both signs cancel: what is left there says nothing about the directions into the polytope.  The
-# maximum moves by no more than `FLOOR` times what there is to gain from the first point.
-#
-# Reference: Lacoste-Julien and Jaggi, "On the global linear convergence of Frank-Wolfe
-# optimization variants", NIPS (2015).
-
+# -- Line search and pairwise steps --------------------------------------------------------
 
 #: Below this an entry counts as zero: its logarithm is that of the smallest normal number.
 TINY = 2.2250738585072014e-308
-#: A search along a line ends when a step of Newton's method moves it by less than this share.
+#: A line search ends when a step of Newton's method changes it by less than this, relatively.
 STEP_TOL = 1e-10
 MAX_NEWTON = 60
-#: The smallest share of the first point.
+#: The smallest weight of the first atom.
 FLOOR = 1e-9
-#: An entry that falls below this share of itself in a step is summed up again.
+#: An entry that falls below this fraction of itself in a step is summed up again.
 CANCELLED = 1e-2
 
 
-class Hull(NamedTuple):
-    """Stored points of one block, in rows, of which the first ``n_points`` are in use.
+class Atoms(NamedTuple):
+    """Atoms of one block, in rows, of which the first ``n_atoms`` are in use.
 
     ``features`` are ``Phi^T`` of the points, ``linear`` their score under fixed potentials.
     """
@@ -67,7 +66,7 @@ class Hull(NamedTuple):
     points: FloatArray
     features: FloatArray
     linear: FloatArray
-    shares: FloatArray
+    weights: FloatArray
 
 
 @kernel(fastmath=SAFE_FASTMATH)
@@ -155,8 +154,8 @@ def _dot(a: FloatArray, b: FloatArray) -> float:
 
 @kernel
 def pairwise_steps(
-    hull: Hull,
-    n_points: int,
+    atoms: Atoms,
+    n_atoms: int,
     coefficients: FloatArray,
     inverse: FloatArray,
     x: FloatArray,
@@ -166,14 +165,14 @@ def pairwise_steps(
     first: int,
     scratch: FloatArray,
 ) -> tuple[int, float]:
-    """Move shares between stored points until that gains no more than ``tol``.
+    """Move weight between atoms until that gains no more than ``tol``.
 
-    Changes ``x``, ``residual`` and ``hull.shares``.  ``first`` is a point that the first step moves
-    to, ``-1`` for the best one.  Returns the number of steps, and how far the best stored point is
-    above ``x`` by the slopes before the last of them: what is left to gain without new points.
-    ``scratch`` has six rows that are as long as the longest of ``x``, ``residual`` and the points.
+    Changes ``x``, ``residual`` and ``atoms.weights``.  ``first`` is an atom that the first step
+    moves to, ``-1`` for the best one.  Returns the number of steps, and how far the best atom is
+    above ``x`` by the slopes before the last of them: what is left to gain without new atoms.
+    ``scratch`` has six rows that are as long as the longest of ``x``, ``residual`` and the atoms.
     """
-    points, features, linear, shares = hull
+    points, features, linear, weights = atoms
     slopes, direction = scratch[0][: x.size], scratch[1][: x.size]
     scores = scratch[2]
     left = 0.0
@@ -182,15 +181,15 @@ def pairwise_steps(
         add_slopes(coefficients, x, slopes)
         best, worst = 0, -1
         current = 0.0
-        for p in range(n_points):
+        for p in range(n_atoms):
             score = linear[p] + _dot(points[p], slopes)
             for k in range(residual.size):
                 score += features[p, k] * inverse[k] * residual[k]
             scores[p] = score
-            current += shares[p] * score
+            current += weights[p] * score
             if score > scores[best]:
                 best = p
-            is_movable = shares[p] > (FLOOR if p == 0 else 0.0)
+            is_movable = weights[p] > (FLOOR if p == 0 else 0.0)
             if is_movable and (worst < 0 or score < scores[worst]):
                 worst = p
         left = scores[best] - current
@@ -206,10 +205,10 @@ def pairwise_steps(
             curvature += change * inverse[k] * change
         for entry in range(x.size):
             direction[entry] = points[best, entry] - points[worst, entry]
-        longest = shares[worst] - (FLOOR if worst == 0 else 0.0)
+        longest = weights[worst] - (FLOOR if worst == 0 else 0.0)
         step = search_step(coefficients, x, direction, gain, curvature, longest, scratch[3:])
-        shares[best] += step
-        shares[worst] = shares[worst] - step if step < longest else shares[worst] - longest
+        weights[best] += step
+        weights[worst] = weights[worst] - step if step < longest else weights[worst] - longest
         for entry in range(x.size):
             if direction[entry] == 0.0:
                 continue
@@ -217,36 +216,35 @@ def pairwise_steps(
             if moved < CANCELLED * x[entry]:
                 # digits were lost, and entries that belong together would no longer agree
                 moved = 0.0
-                for p in range(n_points):
-                    moved += shares[p] * points[p, entry]
+                for p in range(n_atoms):
+                    moved += weights[p] * points[p, entry]
             x[entry] = moved
         for k in range(residual.size):
             residual[k] -= step * (features[best, k] - features[worst, k])
     return n_steps, left
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- The active set of one block -----------------------------------------------------------
 
 #: A full step would end at a vertex, where slopes are infinite.
 LONGEST = 1.0 - 1e-6
-#: Room for points at first; doubled whenever it is full.
-FIRST_ROOM = 8
+#: Atoms that there is capacity for at first; doubled whenever it is full.
+INITIAL_CAPACITY = 8
 
 
-class HullPoint:
-    """Where one block is.
+class ActiveSet:
+    """Where one block is, and the atoms that it is a convex combination of.
 
     Parameters
     ----------
     start, features, linear
-        The first point, inside the polytope; ``Phi^T`` of it; its score under fixed potentials.
+        The first atom, inside the polytope; ``Phi^T`` of it; its score under fixed potentials.
     coefficients
         ``c`` of the entropy ``- sum c x log x``, one for each entry.
     inverse
         ``1 / l2``, one for each feature.
-    is_stored
-        Keep the points, so that shares can be moved between them.
+    keep_active_set
+        Keep the atoms, so that weight can be moved between them.
     """
 
     def __init__(
@@ -257,25 +255,25 @@ class HullPoint:
         coefficients: FloatArray,
         inverse: FloatArray,
         *,
-        is_stored: bool = True,
+        keep_active_set: bool = True,
     ) -> None:
         self.coefficients, self.inverse = coefficients, inverse
         self.x = start.copy()
         self.features, self.linear = features.copy(), linear
-        self.is_stored = is_stored
-        self.n_points = 0
-        room = FIRST_ROOM if is_stored else 0
-        self.hull = Hull(
-            np.zeros((room, start.size)), np.zeros((room, features.size)),
-            np.zeros(room), np.zeros(room),
+        self.keep_active_set = keep_active_set
+        self.n_atoms = 0
+        capacity = INITIAL_CAPACITY if keep_active_set else 0
+        self.atoms = Atoms(
+            np.zeros((capacity, start.size)), np.zeros((capacity, features.size)),
+            np.zeros(capacity), np.zeros(capacity),
         )  # fmt: skip
-        self._places: dict[bytes, int] = {}
-        self._scratch = np.empty((6, max(start.size, features.size, room)))
-        if is_stored:
-            self.hull.shares[self._place(start, features, linear)] = 1.0
+        self._indices: dict[bytes, int] = {}
+        self._scratch = np.empty((6, max(start.size, features.size, capacity)))
+        if keep_active_set:
+            self.atoms.weights[self._index(start, features, linear)] = 1.0
 
     def slopes(self, potentials: FloatArray) -> FloatArray:
-        """``th - c (log x + 1)``: what the next point has to be large in."""
+        """``th - c (log x + 1)``: the objective of the linear problem for the oracle."""
         found = potentials.copy()
         add_slopes(self.coefficients, self.x, found)
         return found
@@ -310,86 +308,88 @@ class HullPoint:
         self.features += step * change
         self.linear += step * (linear - self.linear)
         residual -= step * change
-        if self.is_stored:
-            place = self._place(point, features, linear)
-            self.hull.shares[: self.n_points] *= 1.0 - step
-            self.hull.shares[place] += step
+        if self.keep_active_set:
+            index = self._index(point, features, linear)
+            self.atoms.weights[: self.n_atoms] *= 1.0 - step
+            self.atoms.weights[index] += step
         return step
 
     def add(self, point: FloatArray, features: FloatArray, linear: float) -> int:
-        """Store a point that was found, unless it is there; returns its place."""
-        return self._place(point, features, linear)
+        """Add an atom, of weight zero, unless it is there; returns its index."""
+        return self._index(point, features, linear)
 
-    def move_shares(
+    def move_weights(
         self, residual: FloatArray, tol: float, n_steps: int, first: int = -1
     ) -> tuple[int, float]:
-        """Pairwise steps between stored points; how many, and what they left to gain."""
-        n = self.n_points
+        """Pairwise steps between atoms; how many, and what they left to gain."""
+        n = self.n_atoms
         n_done, left = pairwise_steps(
-            self.hull, n, self.coefficients, self.inverse, self.x, residual,
+            self.atoms, n, self.coefficients, self.inverse, self.x, residual,
             tol, n_steps, first, self._scratch,
         )  # fmt: skip
         if n_done:
-            shares = self.hull.shares[:n]
-            self.features = shares @ self.hull.features[:n]
-            self.linear = float(shares @ self.hull.linear[:n])
+            weights = self.atoms.weights[:n]
+            self.features = weights @ self.atoms.features[:n]
+            self.linear = float(weights @ self.atoms.linear[:n])
         return n_done, float(left)
 
-    # -- storage --------------------------------------------------------------------------
+    # -- storage of atoms --------------------------------------------------------------------------
 
-    def _place(self, point: FloatArray, features: FloatArray, linear: float) -> int:
+    def _index(self, point: FloatArray, features: FloatArray, linear: float) -> int:
         key = blake2b(point.tobytes(), digest_size=16).digest()
-        if key in self._places:
-            return self._places[key]
-        if self.n_points == len(self.hull.linear):
-            self._make_room()
-        place = self.n_points
-        points, all_features, all_linear, shares = self.hull
-        points[place], all_features[place], all_linear[place] = point, features, linear
-        shares[place] = 0.0
-        self._places[key] = place
-        self.n_points += 1
-        return place
+        if key in self._indices:
+            return self._indices[key]
+        if self.n_atoms == len(self.atoms.linear):
+            self._grow()
+        index = self.n_atoms
+        points, all_features, all_linear, weights = self.atoms
+        points[index], all_features[index], all_linear[index] = point, features, linear
+        weights[index] = 0.0
+        self._indices[key] = index
+        self.n_atoms += 1
+        return index
 
-    def _make_room(self) -> None:
-        """Forget the points without a share if they are many, and double the room otherwise."""
-        used = np.flatnonzero(self.hull.shares[: self.n_points] > 0.0)
-        if len(used) > self.n_points // 2:
-            used = np.arange(self.n_points)
-        room = max(FIRST_ROOM, 2 * len(used))
-        old = self.hull
-        new = Hull(*(np.zeros((room, *array.shape[1:])) for array in old))
+    def _grow(self) -> None:
+        """Drop the atoms without weight if they are many, and double the capacity otherwise."""
+        used = np.flatnonzero(self.atoms.weights[: self.n_atoms] > 0.0)
+        if len(used) > self.n_atoms // 2:
+            used = np.arange(self.n_atoms)
+        capacity = max(INITIAL_CAPACITY, 2 * len(used))
+        old = self.atoms
+        new = Atoms(*(np.zeros((capacity, *array.shape[1:])) for array in old))
         for to, given in zip(new, old, strict=True):
             to[: len(used)] = given[used]
-        moved = {int(place): number for number, place in enumerate(used)}
-        self._places = {key: moved[place] for key, place in self._places.items() if place in moved}
-        self.hull, self.n_points = new, len(used)
-        self._scratch = np.empty((6, max(self.x.size, self.features.size, room)))
+        moved = {int(index): number for number, index in enumerate(used)}
+        self._indices = {
+            key: moved[index] for key, index in self._indices.items() if index in moved
+        }
+        self.atoms, self.n_atoms = new, len(used)
+        self._scratch = np.empty((6, max(self.x.size, self.features.size, capacity)))
 
     def state(self) -> dict[str, FloatArray]:
-        """All that a later run needs in order to go on."""
-        kept = self.hull.shares[: self.n_points]
+        """All that a later run needs in order to go on; checkpoints hold it under these names."""
+        kept = self.atoms.weights[: self.n_atoms]
         found = {"x": self.x, "features": self.features, "linear": np.array([self.linear])}
-        if self.is_stored:
+        if self.keep_active_set:
             found |= {
-                "points": self.hull.points[: self.n_points],
-                "point_features": self.hull.features[: self.n_points],
-                "point_linear": self.hull.linear[: self.n_points],
+                "points": self.atoms.points[: self.n_atoms],
+                "point_features": self.atoms.features[: self.n_atoms],
+                "point_linear": self.atoms.linear[: self.n_atoms],
                 "shares": kept,
             }
         return {name: array.copy() for name, array in found.items()}
 
     def restore(self, state: dict[str, FloatArray]) -> None:
         """Take over what `state` gave."""
-        if self.is_stored:
-            self.n_points, self._places = 0, {}
+        if self.keep_active_set:
+            self.n_atoms, self._indices = 0, {}
             count = len(state["shares"])
-            room = max(FIRST_ROOM, 2 * count)
-            self.hull = Hull(*(np.zeros((room, *array.shape[1:])) for array in self.hull))
-            for place, point in enumerate(state["points"]):
-                features, linear = state["point_features"][place], state["point_linear"][place]
-                self._place(np.ascontiguousarray(point), features, float(linear))
-            self.hull.shares[:count] = state["shares"]
-            self._scratch = np.empty((6, max(self.x.size, self.features.size, room)))
+            capacity = max(INITIAL_CAPACITY, 2 * count)
+            self.atoms = Atoms(*(np.zeros((capacity, *array.shape[1:])) for array in self.atoms))
+            for index, point in enumerate(state["points"]):
+                features, linear = state["point_features"][index], state["point_linear"][index]
+                self._index(np.ascontiguousarray(point), features, float(linear))
+            self.atoms.weights[:count] = state["shares"]
+            self._scratch = np.empty((6, max(self.x.size, self.features.size, capacity)))
         self.x, self.features = state["x"].copy(), state["features"].copy()
         self.linear = float(state["linear"][0])

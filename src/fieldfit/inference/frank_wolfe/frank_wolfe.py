@@ -1,4 +1,4 @@
-"""Marginals from MAP searches alone: Frank-Wolfe on the free energy.
+"""Frank-Wolfe (conditional gradient) marginals: variational inference by MAP searches alone.
 
     B(th) = max over tau in the polytope of <th, tau> + H_c(tau)
 
@@ -7,13 +7,15 @@ with a concave entropy.  At a point ``tau`` the best vertex of the linearised pr
 
     gap = max over s of <th + grad H_c(tau), s - tau>  >=  B(th) - <th, tau> - H_c(tau),
 
-certifies the point.  Vertices that were found are kept, and shares are moved between them until
-that gains little; only then the next search follows.  Which polytope it is depends on the oracle:
-the local one for relaxations (`RoofDuality`, `LinearProgram`, any oracle on a tree), where the
-answer is that of message passing with the same entropy, or that of true marginals (`ExactMap`).
+certifies the point.  Vertices that were found are kept as the atoms of an active set, and pairwise
+steps move weight between them until that gains little; only then the next search follows.  Which
+polytope it is depends on the oracle: the local one for relaxations (`RoofDuality`, `LinearProgram`,
+any oracle on a tree), where the answer is that of message passing with the same entropy, or that of
+true marginals (`ExactMap`).
 
-References: Frank and Wolfe (1956); Jaggi, "Revisiting Frank-Wolfe", ICML (2013); Sontag and
-Jaakkola, "New outer bounds on the marginal polytope", NIPS (2007); Tang, Ruozzi, Belanger and
+References: Frank and Wolfe (1956); Jaggi, "Revisiting Frank-Wolfe", ICML (2013); Lacoste-Julien and
+Jaggi, "On the global linear convergence of Frank-Wolfe optimization variants", NIPS (2015); Sontag
+and Jaakkola, "New outer bounds on the marginal polytope", NIPS (2007); Tang, Ruozzi, Belanger and
 Jebara, "Bethe learning of graphical models via MAP decoding", AISTATS (2016).
 """
 
@@ -21,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import require_flag, require_instance, require_integer, require_number
 from fieldfit.entropy.counting_numbers import CountingNumbers, Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
@@ -37,30 +40,30 @@ from fieldfit.graph.potentials import (
     require_graph,
     with_evidence,
 )
+from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import Bound, InferenceResult
-from fieldfit.inference.frank_wolfe.active_set import HullPoint
-from fieldfit.inference.map.base import MapOracle, require_oracle
+from fieldfit.inference.base import Evidence, Inference, Progress, ending
+from fieldfit.inference.frank_wolfe.active_set import ActiveSet
+from fieldfit.inference.map.base import MapSearch, require_oracle
 
 __all__ = [
-    "Ascent",
+    "AscentResult",
     "FrankWolfe",
     "Point",
-    "ascend",
     "coefficients_of",
     "concave_counting_numbers",
     "covering_point",
     "find_point",
     "relaxation_oracle",
+    "run_frank_wolfe",
     "uniform_point",
 ]
 
-# -- The loop of Frank-Wolfe with stored points, for any polytope that can be searched -----
-# `frank_wolfe` says what is maximised, and what the gap proves.
+# -- Pairwise Frank-Wolfe, for any polytope that can be searched ----------------------------
 
-
-#: Shares are moved until what the stored points promise is below this share of the gap, or so
-#: often at most: a search costs more than many of these steps.
-PATIENCE, MAX_MOVES = 0.1, 200
+#: Pairwise steps go on until what the atoms promise is below this fraction of the gap, or so many
+#: at most: a search costs more than many of these steps.
+PATIENCE, MAX_PAIRWISE_STEPS = 0.1, 200
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ Find = Callable[[FloatArray], Point]
 
 
 @dataclass(frozen=True)
-class Ascent:
+class AscentResult:
     """How it ended: ``<th, x> + H(x)`` is ``value``, and at most ``gap`` below its maximum."""
 
     value: float
@@ -85,9 +88,14 @@ class Ascent:
     converged: bool
 
 
-def ascend(
-    hull: HullPoint, potentials: FloatArray, find: Find, tol: float, max_iter: int
-) -> Ascent:
+def run_frank_wolfe(
+    active: ActiveSet,
+    potentials: FloatArray,
+    find: Find,
+    tol: float,
+    max_iter: int,
+    progress: Progress | None = None,
+) -> AscentResult:
     """Move a point until its gap is below ``tol`` of the value (or of 1, if that is larger).
 
     ``potentials`` may be ``-inf`` where every point of the polytope is zero.
@@ -97,24 +105,26 @@ def ascend(
     nothing = np.zeros(0)
     n_iter = 0
     while True:
-        slopes = hull.slopes(potentials)
-        point = find(slopes)
+        slopes = active.slopes(potentials)
+        vertex = find(slopes)
         n_iter += 1
-        value = hull.linear + hull.entropy()
-        gap = max(point.upper_bound - float(np.where(is_possible, slopes, 0.0) @ hull.x), 0.0)
+        value = active.linear + active.entropy()
+        gap = max(vertex.upper_bound - float(np.where(is_possible, slopes, 0.0) @ active.x), 0.0)
+        if progress is not None:
+            progress(n_iter, gap)
         converged = gap <= tol * max(1.0, abs(value))
         if converged or n_iter == max_iter:
-            return Ascent(value, gap, n_iter, converged)
-        linear = float(finite @ point.values)
-        if hull.is_stored:
-            place = hull.add(point.values, nothing, linear)
-            hull.move_shares(nothing, PATIENCE * gap, MAX_MOVES, place)
+            return AscentResult(value, gap, n_iter, converged)
+        linear = float(finite @ vertex.values)
+        if active.keep_active_set:
+            index = active.add(vertex.values, nothing, linear)
+            active.move_weights(nothing, PATIENCE * gap, MAX_PAIRWISE_STEPS, index)
         else:
-            hull.step_towards(point.values, nothing, linear, nothing)
+            active.step_towards(vertex.values, nothing, linear, nothing)
 
 
 def covering_point(find: Find, is_possible: BoolArray) -> FloatArray:
-    """A mixture of points of the polytope that is positive wherever one of them can be.
+    """A convex combination of points of the polytope, positive wherever one of them can be.
 
     Some entries are impossible, and make others so.  Searches with a bonus on what has not been met
     yet go on until they meet nothing new.
@@ -134,10 +144,10 @@ def covering_point(find: Find, is_possible: BoolArray) -> FloatArray:
         n_points += 1
 
 
-# -- Points of the local polytope from MAP searches, for methods that only ever ask for those ---
+# -- The local polytope: its oracle, its points and the entropy ----------------------------
 
 
-def relaxation_oracle(graph: FactorGraph) -> MapOracle:
+def relaxation_oracle(graph: FactorGraph) -> MapSearch:
     """A search over the local polytope of a graph.
 
     `MaxProduct` where there are no cycles, so that best labellings are enough; `RoofDuality` where
@@ -156,7 +166,7 @@ def relaxation_oracle(graph: FactorGraph) -> MapOracle:
     return LinearProgram()
 
 
-def find_point(oracle: MapOracle, batch: Batch, slopes: FloatArray) -> Point:
+def find_point(oracle: MapSearch, batch: Batch, slopes: FloatArray) -> Point:
     """What an oracle finds for flat potentials: unary entries, then those of factors."""
     graph = batch.graph
     cut = int(graph.unary_offsets[-1])
@@ -182,41 +192,40 @@ def concave_counting_numbers(entropy: Entropy, graph: FactorGraph) -> CountingNu
 
 def coefficients_of(graph: FactorGraph, counting: CountingNumbers) -> FloatArray:
     """The counting number of every entry of a flat vector of beliefs."""
-    sizes = np.diff(graph.table_offsets)
     return np.concatenate(
-        [np.repeat(counting.variable, graph.cardinalities), np.repeat(counting.factor, sizes)]
+        [
+            expand(counting.variable, graph.unary_offsets),
+            expand(counting.factor, graph.table_offsets),
+        ]
     )
 
 
 def uniform_point(graph: FactorGraph) -> FloatArray:
     """Uniform beliefs, flat."""
-    sizes = np.diff(graph.table_offsets)
-    cardinalities = graph.cardinalities
-    return np.concatenate(
-        [np.repeat(1.0 / cardinalities, cardinalities), np.repeat(1.0 / sizes, sizes)]
-    )
+    offsets = (graph.unary_offsets, graph.table_offsets)
+    return np.concatenate([expand(1.0 / np.diff(starts), starts) for starts in offsets])
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The inference -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FrankWolfe:
+@dataclass(frozen=True, kw_only=True)
+class FrankWolfe(Inference):
     """Marginals and a certified surrogate of the log-partition, by calls of a MAP oracle.
 
     Parameters
     ----------
     oracle
-        A MAP search with ``run_batch``; ``None`` picks one for the local polytope.
+        A MAP search; ``None`` picks one for the local polytope.
     entropy
         Must be concave on the graph.
     tol
-        Converged when the gap is below this share of the objective (or of 1, if that is larger).
+        Converged when the gap is below this fraction of the objective (or of 1, if that is larger).
     max_iter
         Most searches for each example.
-    is_stored
-        Keep the points that were found, and move shares between them (pairwise steps).  Otherwise
-        plain Frank-Wolfe, which needs no memory and many more searches.
+    keep_active_set
+        Keep the vertices that were found as atoms, and move weight between them (pairwise steps).
+        Otherwise plain Frank-Wolfe, which needs no memory and many more searches.
 
     Examples
     --------
@@ -229,59 +238,51 @@ class FrankWolfe:
     True
     """
 
-    oracle: MapOracle | None = None
+    oracle: MapSearch | None = field(default=None, kw_only=False)
     entropy: Entropy = field(default_factory=TreeReweighted)
     tol: float = 1e-6
     max_iter: int = 1000
-    is_stored: bool = True
+    keep_active_set: bool = True
 
     def __post_init__(self) -> None:
         require_oracle(self.oracle)
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol!r}")
-        if not self.max_iter >= 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter!r}")
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-    ) -> InferenceResult:
-        """Beliefs of one graph; ``init`` is an earlier result of `FrankWolfe` on it."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init)
+        require_instance("entropy", self.entropy, Entropy, "TreeReweighted()")
+        require_number("tol", self.tol, above=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
+        require_flag("keep_active_set", self.keep_active_set)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
         init: InferenceResult | None = None,
+        progress: Progress | None = None,
     ) -> InferenceResult:
-        """The same for the union of many graphs, one after the other."""
+        """The same for the union of many graphs, one after the other.
+
+        ``init`` is an earlier result of `FrankWolfe` on graphs of this structure; ``progress`` is
+        told (searches, gap) for each example.
+        """
         graph = batch.graph
         require_graph(graph, potentials)
-        unary = with_evidence(graph, potentials.unary_values, observed_labels(graph, observed))
-        tables = potentials.factor_values
+        values = with_evidence(graph, potentials.unary_values, observed_labels(graph, observed))
+        unary = np.split(values, batch.unary_offsets[1:-1])
+        tables = np.split(potentials.factor_values, batch.table_offsets[1:-1])
         starts = [None] * batch.n_examples if init is None else _points_of(init, batch)
-        found = []
-        for example, start in enumerate(starts):
-            flat = np.concatenate(
-                [unary[_range(batch, example, "unary")], tables[_range(batch, example, "table")]]
-            )
-            found.append(self._run_one(batch.graphs[example], flat, start))
-        cuts = [int(graph.unary_offsets[-1]) for graph in batch.graphs]
-        beliefs = Beliefs(
-            batch.graph,
-            np.concatenate([one.x[:cut] for one, cut in zip(found, cuts, strict=True)]),
-            np.concatenate([one.x[cut:] for one, cut in zip(found, cuts, strict=True)]),
-        )
-        return self._result(found, beliefs)
+        results = [
+            self._run_example(graph, np.concatenate([unary[m], tables[m]]), starts[m], progress)
+            for m, graph in enumerate(batch.graphs)
+        ]
+        return self._joined(batch, results)
 
-    def _run_one(
-        self, graph: FactorGraph, potentials: FloatArray, earlier: FloatArray | None
-    ) -> _Found:
+    def _run_example(
+        self,
+        graph: FactorGraph,
+        potentials: FloatArray,
+        earlier: FloatArray | None,
+        progress: Progress | None,
+    ) -> _ExampleResult:
         counting = concave_counting_numbers(self.entropy, graph)
         oracle = relaxation_oracle(graph) if self.oracle is None else self.oracle
         batch = Batch.of([graph])
@@ -297,40 +298,41 @@ class FrankWolfe:
             every = is_possible.all()
             start = uniform_point(graph) if every else covering_point(find, is_possible)
         nothing = np.zeros(0)
-        hull = HullPoint(
+        active = ActiveSet(
             start, nothing, float(finite @ start), coefficients_of(graph, counting), nothing,
-            is_stored=self.is_stored,
+            keep_active_set=self.keep_active_set,
         )  # fmt: skip
-        return _Found(hull.x, ascend(hull, potentials, find, self.tol, self.max_iter), counting)
+        end = run_frank_wolfe(active, potentials, find, self.tol, self.max_iter, progress)
+        return _ExampleResult(active.x, end, counting)
 
-    def _result(self, found: list[_Found], beliefs: Beliefs) -> InferenceResult:
-        gaps = np.array([one.end.gap for one in found])
-        values = np.array([one.end.value for one in found])
-        converged = np.array([one.end.converged for one in found])
-        n_iter = max(one.end.n_iter for one in found)
-        bound = _bound([one.counting for one in found])
+    def _joined(self, batch: Batch, results: list[_ExampleResult]) -> InferenceResult:
+        """Results of the examples as one result of the union."""
+        gaps = np.array([one.end.gap for one in results])
+        values = np.array([one.end.value for one in results])
+        converged = np.array([one.end.converged for one in results])
+        n_iter = max(one.end.n_iter for one in results)
+        bound = _bound([one.counting for one in results])
         # an upper bound has to hold for points that are not quite the maximum, too
         log_partitions = values + gaps if bound == "upper" else values
-        n_open = int((~converged).sum())
-        status = f"converged after {n_iter} searches; gap {gaps.max():.2g}"
-        if n_open:
-            status = (
-                f"not converged after max_iter={self.max_iter} searches; gap {gaps.max():.2g}, "
-                f"tol {self.tol:.2g}"
-            )
+        cuts = [int(graph.unary_offsets[-1]) for graph in batch.graphs]
+        beliefs = Beliefs(
+            batch.graph,
+            np.concatenate([one.x[:cut] for one, cut in zip(results, cuts, strict=True)]),
+            np.concatenate([one.x[cut:] for one, cut in zip(results, cuts, strict=True)]),
+        )
         return InferenceResult(
             beliefs=beliefs,
             log_partition=float(log_partitions.sum()),
             bound=bound,
-            converged=n_open == 0,
+            converged=bool(converged.all()),
             n_iter=n_iter,
             residual=float(gaps.max()),
-            status=status,
+            status=ending(converged, f"gap {gaps.max():.2g} after {n_iter} searches", self.tol),
             method=f"FrankWolfe({self.entropy.name})",
             log_partitions=log_partitions,
             converged_examples=converged,
             diagnostics={"gaps": gaps},
-            state=_Points(one.x for one in found),
+            state=_Points(one.x for one in results),
         )
 
 
@@ -339,22 +341,14 @@ class _Points(tuple[FloatArray, ...]):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ExampleResult:
     x: FloatArray
-    end: Ascent
+    end: AscentResult
     counting: CountingNumbers
 
 
-def _range(batch: Batch, example: int, kind: str) -> slice:
-    if kind == "unary":
-        ends = batch.graph.unary_offsets[batch.variable_offsets[example : example + 2]]
-    else:
-        ends = batch.graph.table_offsets[batch.factor_offsets[example : example + 2]]
-    return slice(int(ends[0]), int(ends[1]))
-
-
-def _points_of(init: InferenceResult, batch: Batch) -> _Points:
-    points = init.state
+def _points_of(init: Any, batch: Batch) -> _Points:
+    points = init.state if isinstance(init, InferenceResult) else None
     sizes = [int(one.unary_offsets[-1] + one.table_offsets[-1]) for one in batch.graphs]
     if not isinstance(points, _Points) or [len(one) for one in points] != sizes:
         raise InvalidInputError("init must be a FrankWolfe result on graphs of this structure")

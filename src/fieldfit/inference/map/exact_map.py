@@ -1,11 +1,11 @@
-"""A best labelling by a clique tree (upward pass with maxima, then a traceback), or by search.
+"""Exact MAP: Viterbi decoding on a junction tree, or branch and bound by an integer program.
 
     max_y s(y) = max_y sum_i th_i(y_i) + sum_a th_a(y_a)
 
-The tree is that of `fieldfit.inference.junction_tree.exact.Exact`.  On the way back every clique
-takes the best labels of the variables eliminated in it, given those of its separator, which are
-known by then. Where the tree is too wide, branch and bound may still prove a labelling optimal
-(`fieldfit.inference.map.exact_map`).
+The junction tree (clique tree) is that of `fieldfit.inference.junction_tree.exact.Exact`.  An
+upward pass takes maxima instead of sums; in the traceback every clique takes the best labels of the
+variables eliminated in it, given those of its separator, which are known by then.  Where the tree
+is too wide, branch and bound on the local polytope may still prove a labelling optimal.
 
 Reference: Dawid, "Applications of a general propagation algorithm for probabilistic expert
 systems", Statistics and Computing 2 (1992).
@@ -13,25 +13,26 @@ systems", Statistics and Computing 2 (1992).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fieldfit.errors import InvalidInputError, TooLargeError, ZeroWeightError
+from fieldfit._validation import require_integer, require_number, require_one_of
+from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials, conditioned_unary, observed_labels
 from fieldfit.graph.result import MapResult
+from fieldfit.inference.base import Evidence, Progress
 from fieldfit.inference.junction_tree.elimination_order import Budget, find_plan, fixed_labels
 from fieldfit.inference.junction_tree.exact import log_tables, total_shift
 from fieldfit.inference.junction_tree.junction_tree_passes import pass_upward, trace_back
-from fieldfit.inference.map.base import MapSearch
+from fieldfit.inference.map.base import MapSearch, no_labelling, optimal_result
 from fieldfit.inference.map.linear_program import improved_labels, local_polytope
 
 __all__ = ["ExactMap", "integer_program"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExactMap(MapSearch):
     """A labelling of largest score, proved, on graphs of moderate treewidth.
 
@@ -56,38 +57,39 @@ class ExactMap(MapSearch):
     ([1, 1, 1], 3.0, True)
     """
 
-    max_memory: float = 4e9
+    max_memory: float = field(default=4e9, kw_only=False)
     max_operations: float = 2e10
     n_restarts: int = 200
     random_state: int = 0
     method: str = "clique-tree"
     time_limit: float | None = None
 
+    def __post_init__(self) -> None:
+        require_number("max_memory", self.max_memory, above=0, finite=False)
+        require_number("max_operations", self.max_operations, above=0, finite=False)
+        require_integer("n_restarts", self.n_restarts, at_least=0)
+        require_integer("random_state", self.random_state)
+        require_one_of("method", self.method, ("auto", "clique-tree", "integer"))
+        require_number("time_limit", self.time_limit, above=0, or_none=True, finite=False)
+
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
-        if self.method not in ("auto", "clique-tree", "integer"):
-            raise InvalidInputError(
-                f"method must be 'auto', 'clique-tree' or 'integer', got {self.method!r}"
-            )
         if self.method != "integer":
             try:
                 return self._by_clique_tree(batch, potentials, observed)
             except TooLargeError:
                 if self.method == "clique-tree":
                     raise
-
         return integer_program(batch, potentials, observed, self.time_limit)
 
     def _by_clique_tree(
-        self,
-        batch: Batch,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None,
+        self, batch: Batch, potentials: Potentials, observed: Evidence
     ) -> MapResult:
         graph = batch.graph
         evidence = fixed_labels(graph, observed_labels(graph, observed))
@@ -100,25 +102,19 @@ class ExactMap(MapSearch):
         bound = total_shift(constant, shifts, possible)
         labels = evidence.copy()
         trace_back(plan.tree, graph.structure, evidence, tables, labels, work)
-        scores = batch.scores(potentials, labels)
-        score = float(scores.sum())
-        return MapResult(
-            labels=labels,
-            score=score,
-            upper_bound=max(score, bound),  # equal but for rounding
-            optimal=True,
-            status=f"optimal: {plan.n_cliques} cliques of width at most {plan.width}",
+        return optimal_result(
+            batch,
+            potentials,
+            labels,
+            how=f"{plan.n_cliques} cliques of width at most {plan.width}",
             method="ExactMap",
-            n_iter=1,
-            scores=scores,
-            optimal_examples=np.ones(batch.n_examples, dtype=np.bool_),
+            upper_bound=bound,
         )
 
 
-# -- A best labelling by branch and bound on the local polytope ----------------------------
+# -- Branch and bound (mixed-integer linear program) on the local polytope -----------------
 # With integral beliefs of the variables the beliefs of the factors are integral, too, so that only
 # the former are integer variables of the program.  The solver is HiGHS.
-
 
 #: The largest potential is scaled to this size.  HiGHS ends at an absolute gap of 1e-6, which then
 #: is 1e-12 of it; with much larger numbers its tolerances suffer.
@@ -126,16 +122,11 @@ LARGEST = 1e6
 
 
 def integer_program(
-    batch: Batch,
-    potentials: Potentials,
-    observed: dict[int, int] | ArrayLike | None,
-    time_limit: float | None,
+    batch: Batch, potentials: Potentials, observed: Evidence, time_limit: float | None
 ) -> MapResult:
     """Best labelling of a batch; if the time is over, the best one found and a bound."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    if time_limit is not None and not time_limit > 0.0:
-        raise InvalidInputError(f"time_limit must be positive or None, got {time_limit}")
     graph = batch.graph
     unary = conditioned_unary(graph, potentials, observed)
     polytope = local_polytope(graph)
@@ -143,7 +134,7 @@ def integer_program(
     constants = potentials.factor_values[graph.table_offsets[:-1][graph.arities == 0]]
     columns = np.flatnonzero(scores > -np.inf)
     if (constants == -np.inf).any() or (len(columns) == 0 and len(polytope.right)):
-        raise _no_weight()
+        raise no_labelling("no labelling is possible")
     starts = [unary]
     bound, is_proved, n_nodes = 0.0, True, 0
     if len(columns):
@@ -159,7 +150,7 @@ def integer_program(
             options={"mip_rel_gap": 0.0} | limit,
         )
         if found.status == 2:
-            raise _no_weight()
+            raise no_labelling("no labelling is possible")
         if found.status not in (0, 1):
             raise InvalidInputError(f"the integer program must be solvable, got: {found.message}")
         is_proved = found.status == 0
@@ -200,10 +191,4 @@ def integer_program(
         n_iter=n_nodes,
         scores=values,
         optimal_examples=np.full(batch.n_examples, is_proved),
-    )
-
-
-def _no_weight() -> ZeroWeightError:
-    return ZeroWeightError(
-        "the model (with its evidence) has total weight zero: no labelling is possible"
     )

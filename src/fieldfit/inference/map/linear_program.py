@@ -1,11 +1,11 @@
-"""MAP by linear programming over the local polytope, for any arities and cardinalities.
+"""LP relaxation of MAP over the local polytope, for any arities and cardinalities.
 
-    max <th, tau>    over tau in the local polytope (`fieldfit.inference.map.linear_program`)
+    max <th, tau>    over tau >= 0,  sum_k tau_i(k) = 1,  sum_{y_a: y_i = k} tau_a(y_a) = tau_i(k)
 
 is at least the best score, and equal to it if the solution is integral, as on trees and for
-submodular binary models.  Otherwise labels are rounded and improved by single changes.  The
-solver is HiGHS's dual simplex method; it works to tolerances, therefore the reported bound is
-computed from its multipliers alone, by a formula that holds for any multipliers.
+submodular binary models.  Otherwise labels are rounded and improved by single changes (iterated
+conditional modes).  The solver is HiGHS's dual simplex method; it works to tolerances, therefore
+the reported bound is computed from its dual variables alone, by a formula that holds for any.
 
 References: Schlesinger, "Syntactic analysis of two-dimensional visual signals in the presence of
 noise", Kibernetika 4 (1976); Wainwright, Jaakkola and Willsky, "MAP estimation via agreement on
@@ -19,23 +19,22 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, LongArray
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit._typing import FloatArray, IntArray, LongArray
+from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, conditioned_unary
+from fieldfit.graph.ragged import expand, offsets_of, ranges, row_numbers
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.structure import greedy_colors
-from fieldfit.inference.map.base import MapSearch
-from fieldfit.inference.map.max_product import ascend
+from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.map.base import MapSearch, certified_result, no_labelling
+from fieldfit.inference.map.max_product import iterated_conditional_modes
 
-__all__ = ["LinearProgram", "LocalPolytope", "improved_labels", "local_polytope", "meeting"]
+__all__ = ["LinearProgram", "LocalPolytope", "improved_labels", "local_polytope"]
 
-# -- The local polytope of a graph as linear constraints, and its dual bound ---------------
-#     tau >= 0,    sum_k tau_i(k) = 1,    sum_{y_a: y_i = k} tau_a(y_a) = tau_i(k)
-#
+# -- Constraints of the local polytope, and its dual bound ---------------------------------
 # Columns are the unary entries followed by the table entries; factors of arity below two are left
 # out, their potentials are part of the unary ones or constant.  Rows are the variables followed by
 # the messages ``(a, i, k)``, without those that follow from the others: every margin of a table
@@ -45,11 +44,8 @@ __all__ = ["LinearProgram", "LocalPolytope", "improved_labels", "local_polytope"
 #
 #     sum_i max_k (th_i(k) - sum_a m_ai(k)) + sum_a max_y (th_a(y) + sum_i m_ai(y_i))
 #
-# is at least the score of every labelling, and least at the multipliers of the linear program.
+# is at least the score of every labelling, and least at the dual variables of the linear program.
 
-
-#: The bound and the score meet if they differ by less than this, relative to the score.
-MEETING = 1e-9
 #: Beliefs below this are zeros that a solver left behind.
 CLEAN = 1e-9
 #: Rounds of scaling that remove what is left of differences between margins and beliefs.
@@ -83,9 +79,9 @@ class LocalPolytope:
         """Beliefs from a solution: no negative numbers, sums of one, margins that agree."""
         cleaned = np.where(solution < CLEAN, 0.0, solution)
         unary = cleaned[: self.n_unary]
-        sizes = graph.cardinalities
         if len(unary):
-            unary /= np.repeat(np.add.reduceat(unary, graph.unary_offsets[:-1]), sizes)
+            sums = np.add.reduceat(unary, graph.unary_offsets[:-1])
+            unary /= expand(sums, graph.unary_offsets)
         table = cleaned[self.n_unary :]
         wanted = unary[self.entry_unary]
         for _ in range(N_POLISH if len(table) else 0):
@@ -100,16 +96,16 @@ class LocalPolytope:
         return Beliefs(graph, unary, values)
 
     def bounds(
-        self, batch: Batch, scores: FloatArray, constants: FloatArray, multipliers: FloatArray
+        self, batch: Batch, scores: FloatArray, constants: FloatArray, duals: FloatArray
     ) -> FloatArray:
-        """Upper bound on the score of each example, for any multipliers of the rows.
+        """Upper bound on the score of each example, for any dual variables of the rows.
 
         ``constants`` has the potential of each factor of arity zero, and 0 for the others.
         """
         graph = batch.graph
-        own = multipliers.copy()
-        own[: graph.n_variables] = 0.0
-        moved = scores + self.matrix.T @ own
+        messages = duals.copy()
+        messages[: graph.n_variables] = 0.0
+        moved = scores + self.matrix.T @ messages
         by_factor = constants.copy()
         if len(self.factors):
             by_factor[self.factors] = np.maximum.reduceat(moved[self.n_unary :], self.table_starts)
@@ -135,9 +131,9 @@ def _built(graph: FactorGraph) -> LocalPolytope:
     n, n_unary = graph.n_variables, int(graph.unary_offsets[-1])
     factors = np.flatnonzero(graph.arities >= 2)
     sizes = np.diff(graph.table_offsets)[factors].astype(np.int64)
-    starts = np.cumsum(sizes) - sizes
-    local = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
-    tables = np.repeat(graph.table_offsets[factors], sizes) + local
+    offsets = offsets_of(sizes)
+    local = ranges(np.zeros(len(factors)), sizes)
+    tables = ranges(graph.table_offsets[factors], sizes)
 
     # which messages have a row, and their numbers
     slots = np.arange(graph.n_slots)
@@ -145,14 +141,14 @@ def _built(graph: FactorGraph) -> LocalPolytope:
     is_first = graph.scope_offsets[:-1][graph.slot_factors] == slots
     n_rows_of = np.where(is_first, lengths, lengths - 1)
     n_rows_of[graph.arities[graph.slot_factors] < 2] = 0
-    entry_slots = np.repeat(slots, lengths)
+    entry_slots = row_numbers(graph.message_offsets)
     label = np.arange(len(entry_slots)) - graph.message_offsets[entry_slots]
     has_row = label < n_rows_of[entry_slots]
     row_of = np.where(has_row, n + np.cumsum(has_row) - 1, -1)
     entry_unary = graph.unary_offsets[graph.slot_variables[entry_slots]] + label
 
     # odometer: the last variable of a scope is the fastest digit of a table entry
-    owner = np.repeat(np.arange(len(factors)), sizes)
+    owner = row_numbers(offsets)
     slot_entries: list[tuple[LongArray, LongArray]] = []
     remainder = local.copy()
     for position in range(int(graph.arities.max(initial=0))):
@@ -164,7 +160,7 @@ def _built(graph: FactorGraph) -> LocalPolytope:
         entries = np.asarray(graph.message_offsets[slot] + digit, dtype=np.int64)
         slot_entries.append((columns, entries))
 
-    rows = [np.repeat(np.arange(n), graph.cardinalities), row_of[has_row]]
+    rows = [row_numbers(graph.unary_offsets), row_of[has_row]]
     column_lists = [np.arange(n_unary), entry_unary[has_row]]
     values = [np.ones(n_unary), -np.ones(int(has_row.sum()))]
     for columns, entries in slot_entries:
@@ -181,7 +177,7 @@ def _built(graph: FactorGraph) -> LocalPolytope:
         n_unary=n_unary,
         tables=tables,
         factors=factors,
-        table_starts=starts,
+        table_starts=offsets[:-1],
         matrix=matrix,
         right=np.concatenate([np.ones(n), np.zeros(n_rows - n)]),
         row_variables=np.concatenate(
@@ -194,32 +190,23 @@ def _built(graph: FactorGraph) -> LocalPolytope:
 
 def improved_labels(
     graph: FactorGraph, unary: FloatArray, tables: FloatArray, beliefs: FloatArray
-) -> NDArray[np.int32]:
+) -> IntArray:
     """Labels of largest belief, changed one by one while that raises the score."""
     labels = np.zeros(graph.n_variables, dtype=np.int32)
     if graph.n_variables == 0:
         return labels
     largest = np.maximum.reduceat(beliefs, graph.unary_offsets[:-1])
-    places = np.flatnonzero(beliefs == np.repeat(largest, graph.cardinalities))
+    places = np.flatnonzero(beliefs == expand(largest, graph.unary_offsets))
     variables = np.searchsorted(graph.unary_offsets, places, side="right") - 1
     # assigned backwards, so that the first of equal labels stays
     labels[variables[::-1]] = (places - graph.unary_offsets[variables])[::-1]
     order = np.argsort(greedy_colors(graph.structure), kind="stable").astype(np.int32)
     writeable = np.require(tables, np.float64, ["C", "W"])  # what kernels are compiled for
-    ascend(graph.structure, unary, writeable, order, labels)
+    iterated_conditional_modes(graph.structure, unary, writeable, order, labels)
     return labels
 
 
-def meeting(bounds: FloatArray, scores: FloatArray) -> NDArray[np.bool_]:
-    """Examples whose labelling is possible and meets its bound."""
-    with np.errstate(invalid="ignore"):  # an impossible labelling with an infinite bound
-        meets = bounds - scores <= MEETING * np.maximum(1.0, np.abs(scores))
-    proved: NDArray[np.bool_] = (scores > -np.inf) & meets
-    return proved
-
-
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- The linear program --------------------------------------------------------------------
 
 #: Columns of the programs that the examples of a batch are joined to.  A call costs two
 #: milliseconds, but the time of a program grows faster than its size: 2,000 to 5,000 were best for
@@ -246,7 +233,8 @@ class LinearProgram(MapSearch):
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
         graph = batch.graph
@@ -257,25 +245,18 @@ class LinearProgram(MapSearch):
         empty = np.flatnonzero(graph.arities == 0)
         constants[empty] = potentials.factor_values[graph.table_offsets[empty]]
         if (constants == -np.inf).any():
-            raise ZeroWeightError("the model has total weight zero: a constant is -inf")
-        solution, multipliers, n_iter = _solve(batch, polytope, scores)
+            raise no_labelling("a constant is -inf")
+        solution, duals, n_iter = _solve(batch, polytope, scores)
         beliefs = polytope.beliefs(graph, solution)
         labels = improved_labels(graph, unary, potentials.factor_values, beliefs.unary_values)
         values = batch.scores(potentials, labels)
-        bounds = polytope.bounds(batch, scores, constants, multipliers)
-        bounds = np.maximum(bounds, values)  # rounding may put it a hair below
-        proved = meeting(bounds, values)
-        score, bound = float(values.sum()), float(bounds.sum())
-        return MapResult(
-            labels=labels,
-            score=score,
-            upper_bound=bound,
-            optimal=bool(proved.all()),
-            status=_status(graph, beliefs.unary_values, score, bound, bool(proved.all())),
+        return certified_result(
+            labels,
+            values,
+            polytope.bounds(batch, scores, constants, duals),
+            how=_how(graph, beliefs.unary_values),
             method="LinearProgram",
             n_iter=n_iter,
-            scores=values,
-            optimal_examples=proved,
             beliefs=beliefs,
         )
 
@@ -283,24 +264,21 @@ class LinearProgram(MapSearch):
 def _solve(
     batch: Batch, polytope: LocalPolytope, scores: FloatArray
 ) -> tuple[FloatArray, FloatArray, int]:
-    """Solution, multipliers of the rows (for a maximum) and iterations, group by group."""
+    """Solution, dual variables of the rows (for a maximum) and iterations, group by group."""
     graph = batch.graph
     solution = np.zeros(len(scores))
-    multipliers = np.zeros(len(polytope.right))
+    duals = np.zeros(len(polytope.right))
+    factor_examples = row_numbers(batch.factor_offsets)[polytope.factors]
+    sizes = np.diff(graph.table_offsets)[polytope.factors]
     column_examples = np.concatenate(
         [
-            np.repeat(batch.variable_examples(), graph.cardinalities),
-            np.searchsorted(
-                batch.factor_offsets,
-                np.repeat(polytope.factors, np.diff(graph.table_offsets)[polytope.factors]),
-                side="right",
-            )
-            - 1,
+            expand(batch.variable_examples(), graph.unary_offsets),
+            np.repeat(factor_examples, sizes),
         ]
     )
     row_examples = batch.variable_examples()[polytope.row_variables]
-    sizes = np.bincount(column_examples, minlength=batch.n_examples)
-    group = np.cumsum(sizes) // GROUP_SIZE  # examples are contiguous in both parts
+    n_columns = np.bincount(column_examples, minlength=batch.n_examples)
+    group = np.cumsum(n_columns) // GROUP_SIZE  # examples are contiguous in both parts
     n_iter = 0
     for number in np.unique(group):
         columns = np.flatnonzero((group[column_examples] == number) & (scores > -np.inf))
@@ -308,10 +286,10 @@ def _solve(
         if len(rows) == 0:
             continue
         matrix = polytope.matrix[:, columns][rows]
-        found, row_multipliers, n_steps = _simplex(scores[columns], matrix, polytope.right[rows])
-        solution[columns], multipliers[rows] = found, row_multipliers
+        found, row_duals, n_steps = _simplex(scores[columns], matrix, polytope.right[rows])
+        solution[columns], duals[rows] = found, row_duals
         n_iter += n_steps
-    return solution, multipliers, n_iter
+    return solution, duals, n_iter
 
 
 def _simplex(
@@ -320,7 +298,7 @@ def _simplex(
     from scipy.optimize import linprog
 
     if len(scores) == 0:
-        raise _empty_polytope()
+        raise no_labelling("its local polytope is empty")
     scale = max(float(np.abs(scores).max(initial=0.0)), 1e-300)
     found = linprog(
         -scores / scale,
@@ -334,31 +312,15 @@ def _simplex(
         },
     )
     if found.status == 2:
-        raise _empty_polytope()
+        raise no_labelling("its local polytope is empty")
     if found.status != 0:
         raise InvalidInputError(f"the linear program must have a solution, got: {found.message}")
     return found.x, scale * found.eqlin.marginals, int(found.nit)
 
 
-def _empty_polytope() -> ZeroWeightError:
-    return ZeroWeightError(
-        "the model (with its evidence) has total weight zero: its local polytope is empty"
-    )
-
-
-def _status(
-    graph: FactorGraph, unary: FloatArray, score: float, bound: float, optimal: bool
-) -> str:
+def _how(graph: FactorGraph, unary: FloatArray) -> str:
     fractional = (unary > 1e-6) & (unary < 1.0 - 1e-6)
-    variables = np.repeat(np.arange(graph.n_variables), graph.cardinalities)[fractional]
-    n_fractional = len(np.unique(variables))
-    what = (
-        f"{n_fractional} of {graph.n_variables} variables are fractional"
-        if n_fractional
-        else "the solution of the linear program is integral"
-    )
-    if optimal:
-        return f"{what}; the labelling is optimal"
-    if score == -np.inf:
-        return f"{what}; the labelling found breaks a hard constraint, try an exact method"
-    return f"{what}; the labelling is at most {bound - score:.3g} below the best score"
+    n_fractional = len(np.unique(row_numbers(graph.unary_offsets)[fractional]))
+    if n_fractional:
+        return f"{n_fractional} of {graph.n_variables} variables are fractional"
+    return "the solution of the linear program is integral"

@@ -1,31 +1,49 @@
-"""Max-product message passing for MAP labellings, with an upper bound as certificate.
+r"""Max-product (max-sum) belief propagation for MAP, with a dual bound as certificate.
 
-The zero-temperature limit of `SumProduct`: exact on acyclic graphs, a good heuristic elsewhere
-(Pearl 1988; Weiss and Freeman 2001; with `TreeReweighted` weights, Wainwright, Jaakkola and
-Willsky 2005).  Labels are decoded one after the other, improved by single-variable changes, and
-compared with a dual bound: if the two meet, the labelling is proved optimal.
+    m_ai(y_i) = max_{y_a \\ y_i} th_a(y_a) + sum_{j != i} lam_aj(y_j)
+
+The zero-temperature limit of `SumProduct`: exact on acyclic graphs (Viterbi), a good heuristic
+elsewhere.  Labels are decoded one variable after the other, improved by single-variable changes
+(iterated conditional modes), and compared with a dual bound: if the two meet, the labelling is
+proved optimal.  With `TreeReweighted` weights this is tree-reweighted max-product (TRW), with
+`Convex` ones block-coordinate descent on the dual of the LP relaxation (as MPLP is).
+
+References: Pearl, "Probabilistic Reasoning in Intelligent Systems" (1988); Weiss and Freeman, "On
+the optimality of solutions of the max-product belief propagation algorithm", IEEE Transactions on
+Information Theory 47 (2001); Wainwright, Jaakkola and Willsky, "MAP estimation via agreement on
+trees", same journal 51 (2005); Besag, "On the statistical analysis of dirty pictures", J. Royal
+Statistical Society B 48 (1986), for iterated conditional modes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import BoolArray, FloatArray, Index, IntArray
+from fieldfit._validation import (
+    require_instance,
+    require_integer,
+    require_number,
+    require_one_of,
+)
 from fieldfit.entropy.counting_numbers import Bethe, Convex, Entropy
-from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.spanning_forests import forest_cover, label_components, rooted_order
-from fieldfit.graph.structure import greedy_colors
+from fieldfit.graph.structure import Structure, greedy_colors
+from fieldfit.inference.base import Evidence, Progress, ending
+from fieldfit.inference.map.base import MapSearch, certified_result
 from fieldfit.inference.map.max_update import decode, dual_bounds, run_max_sweeps
-from fieldfit.inference.messages.message_arrays import CONTRADICTION, NO_WEIGHT
+from fieldfit.inference.messages.message_arrays import (
+    CONTRADICTION,
+    NO_WEIGHT,
+    Model,
+    State,
+)
 from fieldfit.inference.messages.message_run import (
     at_floor,
     build_model,
@@ -35,14 +53,15 @@ from fieldfit.inference.messages.message_run import (
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
 from fieldfit.numeric.compile import kernel
 
-__all__ = ["MaxProduct", "message_bounds"]
+__all__ = ["MaxProduct", "iterated_conditional_modes", "message_bounds"]
 
-#: The bound and the score meet if they differ by less than this, relative to the score.
-MEETING = 1e-9
+SCHEDULES = ("sequential", "flooding", "tree")
+#: Sweeps between two calls of ``progress``.
+REPORT_EVERY = 8
 
 
-@dataclass(frozen=True)
-class MaxProduct:
+@dataclass(frozen=True, kw_only=True)
+class MaxProduct(MapSearch):
     """Max-product with an entropy's weights and a schedule.
 
     Parameters
@@ -64,54 +83,69 @@ class MaxProduct:
     (3.0, True)
     """
 
-    entropy: Entropy = field(default_factory=Bethe)
+    entropy: Entropy = field(default_factory=Bethe, kw_only=False)
     schedule: str = "sequential"
     damping: float = 0.0
     tol: float = 1e-8
     max_iter: int = 1000
 
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        progress: Callable[[int, float], None] | None = None,
-    ) -> MapResult:
-        """Best labelling found, its score and an upper bound on any score."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, progress)
+    def __post_init__(self) -> None:
+        require_instance("entropy", self.entropy, Entropy, "Bethe() or TreeReweighted()")
+        require_one_of("schedule", self.schedule, SCHEDULES)
+        require_number("damping", self.damping, at_least=0, below=1)
+        require_number("tol", self.tol, above=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        progress: Callable[[int, float], None] | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
         graph = batch.graph
-        if self.schedule not in ("flooding", "sequential", "tree"):
-            raise InvalidInputError(
-                "schedule must be 'flooding', 'sequential' or 'tree' for MaxProduct, "
-                f"got {self.schedule!r}"
-            )
-        if not 0.0 <= self.damping < 1.0:
-            raise InvalidInputError(f"damping must be in [0, 1), got {self.damping}")
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        if self.max_iter < 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
         counting = self.entropy.counting_numbers(graph)
         model = build_model(graph, potentials, counting, observed)
         state = initial_state(graph, model, None)
+        n_iter, residual = self._sweep(graph, model, state, progress)
+        labels = np.empty(graph.n_variables, dtype=np.int32)
+        decode(graph.structure, model, state, _root_first(graph), labels)
+        scores = _improve(batch, potentials, model, labels)
+        converged = residual <= self.tol and not at_floor(graph, model, state).any()
+        if converged and graph.is_acyclic:
+            bounds = scores
+        else:
+            bounds = _dual_bounds(batch, model, state)
+            if converged:
+                bounds = np.where(_acyclic_examples(batch), scores, bounds)
+        sweeps = f"{n_iter} sweep{'s' if n_iter != 1 else ''}"
+        return certified_result(
+            labels,
+            scores,
+            bounds,
+            how=ending(
+                np.array([converged]),
+                f"largest change of a message {residual:.2g} after {sweeps}",
+                self.tol,
+            ),
+            method=f"MaxProduct({self.entropy.name}, {self.schedule})",
+            converged=converged,
+            n_iter=n_iter,
+        )
+
+    def _sweep(
+        self, graph: FactorGraph, model: Model, state: State, progress: Progress | None
+    ) -> tuple[int, float]:
+        """Sweep until messages stand still; the number of sweeps and the last change."""
         is_bethe = bool(np.all(model.factor_weight == 1.0) and np.all(model.variable_total == 1.0))
         plan = cached_plan(graph, self.schedule, is_bethe=is_bethe)
-        labels = common_labels(graph)
-        structure = graph.structure
-        n_iter, residual, flags = 0, np.inf, 0
-        per_call = self.max_iter if progress is None else 8
+        k = common_labels(graph)
+        n_iter, residual = 0, np.inf
+        per_call = self.max_iter if progress is None else REPORT_EVERY
         while n_iter < self.max_iter and residual > self.tol:
             n_sweeps, residual, flags = run_max_sweeps(
-                labels, structure, plan, model, state, self.damping, self.tol,
+                k, graph.structure, plan, model, state, self.damping, self.tol,
                 min(per_call, self.max_iter - n_iter),
             )  # fmt: skip
             n_iter += n_sweeps
@@ -119,37 +153,10 @@ class MaxProduct:
                 raise_contradiction(graph, state)
             if progress is not None:
                 progress(n_iter, float(residual))
-        answer = np.empty(graph.n_variables, dtype=np.int32)
-        decode(structure, model, state, _root_first(graph), answer)
-        answer, scores = _improved(batch, potentials, model, answer)
-        converged = bool(residual <= self.tol) and not at_floor(graph, model, state).any()
-        if converged and graph.is_acyclic:
-            bounds = scores
-        else:
-            bounds = _bounds(batch, model, state)
-            if converged:
-                bounds = np.where(_acyclic_examples(batch), scores, bounds)
-        # rounding may put the bound a hair below the score of an optimal labelling
-        bounds = np.maximum(bounds, scores)
-        with np.errstate(invalid="ignore"):  # an impossible labelling with an infinite bound
-            meets = bounds - scores <= MEETING * np.maximum(1.0, np.abs(scores))
-        proved = (scores > -np.inf) & meets
-        score, bound, optimal = float(scores.sum()), float(bounds.sum()), bool(proved.all())
-        return MapResult(
-            labels=answer,
-            score=score,
-            upper_bound=bound,
-            optimal=optimal,
-            status=_status(converged, optimal, score, bound, n_iter, float(residual)),
-            method=f"MaxProduct({self.entropy.name}, {self.schedule})",
-            converged=converged,
-            n_iter=n_iter,
-            scores=scores,
-            optimal_examples=proved,
-        )
+        return n_iter, float(residual)
 
 
-def _root_first(graph: FactorGraph) -> NDArray[np.int32]:
+def _root_first(graph: FactorGraph) -> IntArray:
     """Variables of a spanning forest from the roots outwards, so that parents come first."""
     cover = forest_cover(graph)
     if len(cover) == 0:
@@ -157,18 +164,15 @@ def _root_first(graph: FactorGraph) -> NDArray[np.int32]:
     return rooted_order(graph, cover[0]).variables
 
 
-def _improved(
-    batch: Batch, potentials: Potentials, model: Any, answer: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Change single labels while that raises the score; colour by colour, all at once."""
+def _improve(batch: Batch, potentials: Potentials, model: Model, labels: IntArray) -> FloatArray:
+    """Change single labels, colour by colour, while that raises the score; the scores."""
     structure = batch.graph.structure
-    colors = greedy_colors(structure)
-    order = np.argsort(colors, kind="stable").astype(np.int32)
-    ascend(structure, model.unary, model.log_table, order, answer)
-    return answer, batch.scores(potentials, answer)
+    order = np.argsort(greedy_colors(structure), kind="stable").astype(np.int32)
+    iterated_conditional_modes(structure, model.unary, model.log_table, order, labels)
+    return batch.scores(potentials, labels)
 
 
-def _bounds(batch: Batch, model: Any, state: Any) -> NDArray[np.float64]:
+def _dual_bounds(batch: Batch, model: Model, state: State) -> FloatArray:
     """The smaller of two upper bounds on the score, for each example."""
     by_factor = np.empty((2, batch.graph.n_factors))
     by_variable = np.empty((2, batch.graph.n_variables))
@@ -180,7 +184,7 @@ def _bounds(batch: Batch, model: Any, state: Any) -> NDArray[np.float64]:
     return np.minimum(own, shared)
 
 
-def _acyclic_examples(batch: Batch) -> NDArray[np.bool_]:
+def _acyclic_examples(batch: Batch) -> BoolArray:
     """Which examples have no cycle: the nodes of a forest are its edges and one for each tree."""
     graph = batch.graph
     trees = np.empty(graph.n_variables, dtype=np.int32)
@@ -192,65 +196,39 @@ def _acyclic_examples(batch: Batch) -> NDArray[np.bool_]:
     n_trees = batch.sum_variables(is_first)
     n_edges = batch.sum_factors(np.where(joining, graph.arities, 0).astype(np.float64))
     n_nodes = np.diff(batch.variable_offsets) + batch.sum_factors(joining.astype(np.float64))
-    acyclic: NDArray[np.bool_] = n_edges == n_nodes - n_trees
+    acyclic: BoolArray = n_edges == n_nodes - n_trees
     return acyclic
 
 
-def _status(
-    converged: bool, optimal: bool, score: float, bound: float, n_iter: int, residual: float
-) -> str:
-    how = "converged" if converged else f"not converged (largest message change {residual:.2g})"
-    sweeps = f"{how} after {n_iter} sweep{'s' if n_iter != 1 else ''}"
-    if score == -np.inf:
-        return f"{sweeps}; the labelling found breaks a hard constraint, try an exact method"
-    if optimal:
-        return f"{sweeps}; the labelling is optimal"
-    return f"{sweeps}; the labelling is at most {bound - score:.3g} below the best score"
-
-
-# -- Upper bounds on the score of any labelling by a few sweeps of convex max-product ------
-
-
 def message_bounds(
-    batch: Batch,
-    potentials: Potentials,
-    observed: dict[int, int] | ArrayLike | None,
-    n_sweeps: int,
-) -> NDArray[np.float64]:
-    """One bound for each example; messages of any quality give a valid one.
+    batch: Batch, potentials: Potentials, observed: Evidence, n_sweeps: int
+) -> FloatArray:
+    """Upper bounds by a few sweeps of convex max-product, one for each example.
 
-    Convex weights need no spanning trees, and their messages are steps of block-coordinate descent
-    on the dual, so that the bound does not get worse.
+    Messages of any quality give a valid bound.  Convex weights need no spanning trees, and their
+    messages are steps of block-coordinate descent on the dual, so that the bound does not get
+    worse.
     """
     graph, structure = batch.graph, batch.graph.structure
     model = build_model(graph, potentials, Convex().counting_numbers(graph), observed)
     state = initial_state(graph, model, None)
     plan = cached_plan(graph, "sequential", is_bethe=False)
-    labels = common_labels(graph)
-    flags = run_max_sweeps(labels, structure, plan, model, state, 0.0, 1e-12, n_sweeps)[2]
+    k = common_labels(graph)
+    flags = run_max_sweeps(k, structure, plan, model, state, 0.0, 1e-12, n_sweeps)[2]
     if flags & CONTRADICTION:
         raise_contradiction(graph, state)
-    by_factor = np.empty((2, graph.n_factors))
-    by_variable = np.empty((2, graph.n_variables))
-    dual_bounds(structure, model, state, by_factor, by_variable)
-    rows = [
-        batch.sum_factors(by_factor[row]) + batch.sum_variables(by_variable[row])
-        for row in range(2)
-    ]
-    bounds: NDArray[np.float64] = np.minimum(*rows)
-    return bounds
+    return _dual_bounds(batch, model, state)
 
 
-# -- Ascent --------------------------------------------------------------------------------
-# Single-variable ascent on the score of a labelling (iterated conditional modes, Besag 1986).
+# -- Iterated conditional modes: single-variable ascent on the score of a labelling --------
 
 
 @kernel
 def conditional_scores(
-    structure: Any,
+    structure: Structure,
     unary: FloatArray,
     log_table: FloatArray,
-    variable: int,
+    variable: Index,
     labels: IntArray,
     forbidden: IntArray,
     scores: FloatArray,
@@ -285,8 +263,12 @@ def conditional_scores(
 
 
 @kernel
-def ascend(
-    structure: Any, unary: FloatArray, log_table: FloatArray, order: IntArray, labels: IntArray
+def iterated_conditional_modes(
+    structure: Structure,
+    unary: FloatArray,
+    log_table: FloatArray,
+    order: IntArray,
+    labels: IntArray,
 ) -> int:
     """Set each variable to its best label until nothing changes; number of changes.
 

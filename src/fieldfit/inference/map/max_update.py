@@ -1,21 +1,27 @@
-r"""Max-product: the zero-temperature limit of the update in `arrays`.
+r"""Kernels of max-product: message updates, decoding, and dual bounds from the messages.
 
     m_ai(y_i) = max_{y_a \ y_i} th_a(y_a) + sum_{j != i} lam_aj(y_j)
 
-with beliefs and ``lam`` as there.  Also decoding and bounds from the messages.
+is the zero-temperature limit of the update in `fieldfit.inference.messages.message_arrays`, with
+beliefs and ``lam`` as there.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import carray
 
-from fieldfit._typing import FloatArray, IntArray
-from fieldfit.graph.structure import next_row
+from fieldfit._typing import FloatArray, Index, IntArray
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.inference.messages.factor_update import commit_slot, contract_max, incoming_vectors
-from fieldfit.inference.messages.message_arrays import ABOVE_TOLERANCE, CONTRADICTION, NO_WEIGHT
+from fieldfit.inference.messages.message_arrays import (
+    ABOVE_TOLERANCE,
+    CONTRADICTION,
+    NO_WEIGHT,
+    Model,
+    Plan,
+    State,
+)
 from fieldfit.inference.messages.message_sweeps import refresh
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, load, stack_scratch, store
@@ -23,18 +29,18 @@ from fieldfit.numeric.simd import SAFE_FASTMATH, load, stack_scratch, store
 
 @kernel(fastmath=SAFE_FASTMATH)
 def update_max_pairs(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    begin: int,
-    end: int,
-    model: Any,
-    state: Any,
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    begin: Index,
+    end: Index,
+    model: Model,
+    state: State,
     outgoing: FloatArray,
 ) -> int:
     """New messages of the pair slots ``begin`` to ``end``, not yet written to the state."""
-    n_labels = len(labels)
-    inner = carray(stack_scratch(labels, 1), (n_labels,))
+    n_labels = len(k)
+    inner = carray(stack_scratch(k, 1), (n_labels,))
     flags = 0
     for index in range(begin, end):
         signed = load(plan.pair_factor, index)
@@ -69,17 +75,17 @@ def update_max_pairs(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def commit_max_pairs(
-    labels: Any,
-    plan: Any,
-    begin: int,
-    end: int,
+    k: tuple[int, ...],
+    plan: Plan,
+    begin: Index,
+    end: Index,
     message: FloatArray,
     outgoing: FloatArray,
     damping: float,
     floor: float,
 ) -> float:
     """Normalise, damp and write; the largest change, or -1 if some message forbids all labels."""
-    n_labels = len(labels)
+    n_labels = len(k)
     largest = 0.0
     for index in range(begin, end):
         target = plan.pair_target[index]
@@ -103,18 +109,18 @@ def commit_max_pairs(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def update_max_slots(
-    structure: Any,
-    plan: Any,
-    begin: int,
-    end: int,
-    model: Any,
-    state: Any,
+    structure: Structure,
+    plan: Plan,
+    begin: Index,
+    end: Index,
+    model: Model,
+    state: State,
     damping: float,
 ) -> float:
     """Messages of all other slots; the largest change, or -1 if some message forbids all labels."""
     width, arity = 1, 1
-    for index in range(begin, end):
-        factor = structure.slot_factors[plan.slots[index]]
+    for position in range(begin, end):
+        factor = structure.slot_factors[plan.slots[position]]
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
         width = max(width, structure.message_offsets[stop] - structure.message_offsets[first])
         arity = max(arity, stop - first)
@@ -148,18 +154,18 @@ def update_max_slots(
 
 @kernel
 def run_max_sweeps(
-    labels: Any,
-    structure: Any,
-    plan: Any,
-    model: Any,
-    state: Any,
+    k: tuple[int, ...],
+    structure: Structure,
+    plan: Plan,
+    model: Model,
+    state: State,
     damping: float,
     tol: float,
     max_sweeps: int,
 ) -> tuple[int, float, int]:
     """Sweep until no message changes by more than ``tol``; sweeps, last change, flags."""
     n_levels = len(plan.variable_offsets) - 1
-    n_labels = len(labels)
+    n_labels = len(k)
     widest = 0
     for level in range(n_levels):
         widest = max(widest, plan.pair_offsets[level + 1] - plan.pair_offsets[level])
@@ -171,9 +177,9 @@ def run_max_sweeps(
         flags = 0
         for level in range(n_levels):
             begin, end = plan.pair_offsets[level], plan.pair_offsets[level + 1]
-            flags |= update_max_pairs(labels, structure, plan, begin, end, model, state, outgoing)
+            flags |= update_max_pairs(k, structure, plan, begin, end, model, state, outgoing)
             change = commit_max_pairs(
-                labels, plan, begin, end, state.message, outgoing, damping, model.floor
+                k, plan, begin, end, state.message, outgoing, damping, model.floor
             )
             if change < 0.0:
                 return n_sweeps, np.inf, CONTRADICTION
@@ -184,7 +190,7 @@ def run_max_sweeps(
                 return n_sweeps, np.inf, CONTRADICTION
             residual = max(residual, change)
             begin, end = plan.variable_offsets[level], plan.variable_offsets[level + 1]
-            flags |= refresh(labels, structure, plan.variables, begin, end, model, state)
+            flags |= refresh(k, structure, plan.variables, begin, end, model, state)
         if flags & CONTRADICTION:
             return n_sweeps, np.inf, CONTRADICTION
         n_sweeps += 1
@@ -192,7 +198,9 @@ def run_max_sweeps(
 
 
 @kernel
-def decode(structure: Any, model: Any, state: Any, order: IntArray, answer: IntArray) -> None:
+def decode(
+    structure: Structure, model: Model, state: State, order: IntArray, answer: IntArray
+) -> None:
     """Choose labels one variable after the other, each given those chosen before.
 
     A factor contributes its table with chosen variables fixed and ``lam`` for the others, so that
@@ -239,7 +247,7 @@ def decode(structure: Any, model: Any, state: Any, order: IntArray, answer: IntA
 
 @kernel
 def factor_maximum(
-    structure: Any, log_table: FloatArray, factor: int, lam: FloatArray, digits: IntArray
+    structure: Structure, log_table: FloatArray, factor: int, lam: FloatArray, digits: IntArray
 ) -> float:
     """``max_{y_a} th_a + sum_i lam_ai`` for the vectors in ``lam``."""
     first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
@@ -260,9 +268,9 @@ def factor_maximum(
 
 @kernel
 def dual_bounds(
-    structure: Any, model: Any, state: Any, by_factor: FloatArray, by_variable: FloatArray
+    structure: Structure, model: Model, state: State, by_factor: FloatArray, by_variable: FloatArray
 ) -> None:
-    """Two upper bounds on the best score, from multipliers that share each variable out.
+    """Two upper bounds on the best score, by dual decomposition.
 
     For any ``lam``, ``max s <= sum_a max(th_a + sum_i lam_ai) + sum_i max(th_i - sum_a lam_ai)``.
     The first uses the ``lam`` of the messages, the second ``(th_i + sum_b m_bi) / d_i - m_ai``,

@@ -1,10 +1,11 @@
-"""Best matchings of rows with columns.
+"""Linear assignment (Hungarian method): maximum-weight bipartite matching and b-matching.
 
     max_x sum_ij w_ij x_ij    over x_ij in {0, 1} with sums of rows and columns as demanded
 
-One partner each is solved by shortest augmenting paths in SciPy, several partners each (b-matching)
-by `fieldfit.inference.matching.assignment`.  As a MAP search on a factor graph the class recognises
-models that encode a bipartite matching (`fieldfit.inference.matching.matching_encoding`).
+One partner each is solved by shortest augmenting paths in SciPy, several partners each (b-matching,
+degree constraints) by successive shortest paths (`match_within_capacities`).  As a MAP search on a
+factor graph the class recognises models that encode a bipartite matching
+(`fieldfit.inference.matching.matching_encoding`).
 
 References: Kuhn, "The Hungarian method for the assignment problem", Naval Research Logistics 2
 (1955); Jonker and Volgenant, "A shortest augmenting path algorithm for dense and sparse linear
@@ -14,24 +15,26 @@ assignment problems", Computing 38 (1987).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, LongArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
+from fieldfit._validation import require_flag
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.map.base import MapSearch
-from fieldfit.inference.matching.matching_encoding import Matching, map_result, recognize
+from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.map.base import MapSearch, optimal_result
+from fieldfit.inference.matching.matching_encoding import ENCODES_A_MATCHING, Matching, recognize
 from fieldfit.inference.matching.matching_polytope import checked_weights
 from fieldfit.numeric.compile import kernel
 
 __all__ = ["Assignment", "Match", "match_within_capacities"]
 
-# -- What a search for a matching returns --------------------------------------------------
+# -- Matchings of a matrix of weights ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,11 @@ class Match:
         Sum of the weights of the used edges, each counted once.
     """
 
-    edges: NDArray[np.bool_]
+    edges: BoolArray
     score: float
 
     @property
-    def partners(self) -> NDArray[np.int32]:
+    def partners(self) -> IntArray:
         """Partner of each row (of each node in a general graph), -1 where there is none."""
         counts = self.edges.sum(axis=1)
         if counts.max(initial=0) > 1:
@@ -65,13 +68,10 @@ class Match:
         return np.asarray(found, dtype=np.int32)
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
-
 Capacity = int | Sequence[int] | NDArray[np.integer]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Assignment(MapSearch):
     """Maximum-weight matching of rows with columns.
 
@@ -96,8 +96,11 @@ class Assignment(MapSearch):
     [-1, 1]
     """
 
-    perfect: bool = True
+    perfect: bool = field(default=True, kw_only=False)
     capacity: int | tuple[Capacity, Capacity] | None = None
+
+    def __post_init__(self) -> None:
+        require_flag("perfect", self.perfect)
 
     def match(self, weights: ArrayLike) -> Match:
         """The best matching of a matrix of weights; ``-inf`` forbids an edge."""
@@ -117,7 +120,8 @@ class Assignment(MapSearch):
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
         if self.capacity is not None:
@@ -126,7 +130,9 @@ class Assignment(MapSearch):
             )
         models = recognize(batch, potentials, observed)
         labels = [model.labels_of(_solve(model, example)) for example, model in enumerate(models)]
-        return map_result(batch, potentials, labels, "Assignment")
+        return optimal_result(
+            batch, potentials, np.concatenate(labels), how=ENCODES_A_MATCHING, method="Assignment"
+        )
 
     def _match(self, weights: FloatArray) -> Match:
         if self.capacity is not None:
@@ -138,10 +144,10 @@ class Assignment(MapSearch):
         return Match(edges, float(weights[edges].sum()))
 
 
-# -- one partner each ---------------------------------------------------------------------
+# -- One partner each ----------------------------------------------------------------------
 
 
-def _match_smaller_side(weights: FloatArray) -> NDArray[np.bool_]:
+def _match_smaller_side(weights: FloatArray) -> BoolArray:
     """Every row has a partner, or every column if there are fewer of these."""
     from scipy.optimize import linear_sum_assignment
 
@@ -155,13 +161,13 @@ def _match_smaller_side(weights: FloatArray) -> NDArray[np.bool_]:
     return edges
 
 
-def _match_gains(weights: FloatArray) -> NDArray[np.bool_]:
+def _match_gains(weights: FloatArray) -> BoolArray:
     """Edges of weight zero stand for no partner, so a best full matching of the rest is best."""
     edges = _match_smaller_side(np.maximum(weights, 0.0))
     return edges & (weights > 0.0)
 
 
-def _reason(allowed: NDArray[np.bool_]) -> str:
+def _reason(allowed: BoolArray) -> str:
     """Members of the smaller side that have fewer possible partners than they are.
 
     By Hall's theorem there are some; those on alternating paths from an unmatched one are.
@@ -192,13 +198,12 @@ def _reason(allowed: NDArray[np.bool_]) -> str:
     )
 
 
-# -- several partners each ----------------------------------------------------------------
+# -- Several partners each: capacities -----------------------------------------------------
 
 
 def _match_several(
     weights: FloatArray, capacity: int | tuple[Capacity, Capacity], perfect: bool
-) -> NDArray[np.bool_]:
-
+) -> BoolArray:
     pair = capacity if isinstance(capacity, tuple) else (capacity, capacity)
     if len(pair) != 2:
         raise InvalidInputError(f"capacity must be one integer or a pair, got {capacity!r}")
@@ -220,7 +225,7 @@ def _match_several(
     return edges
 
 
-def _checked_capacity(side: str, capacity: Capacity, count: int) -> NDArray[np.int64]:
+def _checked_capacity(side: str, capacity: Capacity, count: int) -> LongArray:
     array = np.asarray(capacity)
     if array.dtype.kind not in "iu" or array.shape not in ((), (count,)) or (array < 0).any():
         raise InvalidInputError(
@@ -230,10 +235,10 @@ def _checked_capacity(side: str, capacity: Capacity, count: int) -> NDArray[np.i
     return np.array(np.broadcast_to(array, (count,)), dtype=np.int64)
 
 
-# -- models -------------------------------------------------------------------------------
+# -- Factor graphs that encode a matching --------------------------------------------------
 
 
-def _solve(model: Matching, example: int) -> NDArray[np.int64]:
+def _solve(model: Matching, example: int) -> LongArray:
     """Indices of the edges of a best matching of a recognised model."""
     sides = model.sides()
     if sides is None:
@@ -259,9 +264,7 @@ def _solve(model: Matching, example: int) -> NDArray[np.int64]:
     return edge_of[edges]
 
 
-def _match_required(
-    weights: FloatArray, rows: NDArray[np.bool_], columns: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _match_required(weights: FloatArray, rows: BoolArray, columns: BoolArray) -> BoolArray:
     """Some on both sides need a partner: twice the graph, with an edge from each other to its twin.
 
     A perfect matching of the double graph is two matchings that leave the same members out.  The
@@ -274,7 +277,7 @@ def _match_required(
     double[:n, m:][np.diag_indices(n)] = np.where(rows, -np.inf, 0.0)
     double[n:, :m][np.diag_indices(m)] = np.where(columns, -np.inf, 0.0)
     try:
-        edges: NDArray[np.bool_] = _match_smaller_side(double)[:n, :m]
+        edges: BoolArray = _match_smaller_side(double)[:n, :m]
     except ZeroWeightError:
         raise ZeroWeightError(
             f"no matching has partners for the {rows.sum() + columns.sum()} that need one"
@@ -282,7 +285,7 @@ def _match_required(
     return edges
 
 
-# -- Bipartite matching with capacities by successive shortest augmenting paths ------------
+# -- b-matching by successive shortest augmenting paths ------------------------------------
 #     max sum_ij w_ij x_ij    over x_ij in {0, 1},
 #     sum_j x_ij <= a_i,  sum_i x_ij <= b_j
 #
@@ -302,7 +305,7 @@ def match_within_capacities(
     row_capacity: LongArray,
     column_capacity: LongArray,
     only_gains: bool,
-    used: NDArray[np.bool_],
+    used: BoolArray,
 ) -> int:
     """Fill ``used``; number of its edges.  The capacities are counted down to what is left.
 

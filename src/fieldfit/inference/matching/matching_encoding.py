@@ -1,4 +1,4 @@
-"""Factor graphs that encode a matching: how they are recognised, and read as a weighted graph.
+"""Matchings as factor graphs (all-different labels, edge variables): recognised and read back.
 
 Two encodings are known.
 
@@ -18,16 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, conditioned_unary
-from fieldfit.graph.result import MapResult
+from fieldfit.inference.base import Evidence
 
-__all__ = ["Matching", "map_result", "recognize"]
+__all__ = ["ENCODES_A_MATCHING", "Matching", "recognize"]
+
+#: Why a search for a matching has found a best labelling, for the status of results.
+ENCODES_A_MATCHING = "the model encodes a matching"
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,14 @@ class Matching:
     edge ``e`` gives variable ``variables[e]`` the label ``labels[e]``; the others keep ``base``.
     """
 
-    ends: NDArray[np.int64]
+    ends: LongArray
     weights: FloatArray
     required: BoolArray
-    variables: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    base: NDArray[np.int32]
+    variables: LongArray
+    labels: LongArray
+    base: IntArray
 
-    def labels_of(self, edges: NDArray[np.int64]) -> NDArray[np.int32]:
+    def labels_of(self, edges: LongArray) -> IntArray:
         """The labelling that uses these edges."""
         labels = self.base.copy()
         labels[self.variables[edges]] = self.labels[edges]
@@ -71,9 +73,7 @@ class Matching:
         side: BoolArray = component[:n] > component[n:]
         return side
 
-    def matrix(
-        self, sides: BoolArray
-    ) -> tuple[FloatArray, BoolArray, BoolArray, NDArray[np.int64]]:
+    def matrix(self, sides: BoolArray) -> tuple[FloatArray, BoolArray, BoolArray, LongArray]:
         """Weights of rows and columns, which of them need a partner, and the edge of each entry."""
         place = np.where(sides, np.cumsum(sides), np.cumsum(~sides)) - 1
         is_column = sides[self.ends]
@@ -88,17 +88,14 @@ class Matching:
         return weights, self.required[~sides], self.required[sides], edge_of
 
 
-def recognize(
-    batch: Batch, potentials: Potentials, observed: dict[int, int] | ArrayLike | None
-) -> list[Matching]:
+def recognize(batch: Batch, potentials: Potentials, observed: Evidence) -> list[Matching]:
     """The matchings that the examples of a batch encode; raises if one does not."""
     unary = conditioned_unary(batch.graph, potentials, observed)
-    unary_places = batch.graph.unary_offsets[batch.variable_offsets]
-    table_places = batch.graph.table_offsets[batch.factor_offsets]
+    unary_parts = np.split(unary, batch.unary_offsets[1:-1])
+    table_parts = np.split(potentials.factor_values, batch.table_offsets[1:-1])
     models = []
     for example, graph in enumerate(batch.graphs):
-        own = unary[unary_places[example] : unary_places[example + 1]]
-        tables = potentials.factor_values[table_places[example] : table_places[example + 1]]
+        own, tables = unary_parts[example], table_parts[example]
         constants = tables[graph.table_offsets[:-1][graph.arities == 0]]
         if (constants == -np.inf).any():
             raise _no_weight(example, "a constant is -inf")
@@ -117,31 +114,11 @@ def recognize(
     return models
 
 
-def map_result(
-    batch: Batch, potentials: Potentials, labels: list[NDArray[np.int32]], method: str
-) -> MapResult:
-    """The result of a search that is always optimal."""
-    joined = np.concatenate(labels)
-    scores = batch.scores(potentials, joined)
-    score = float(scores.sum())
-    return MapResult(
-        labels=joined,
-        score=score,
-        upper_bound=score,
-        optimal=True,
-        status="optimal: the model encodes a matching",
-        method=method,
-        n_iter=1,
-        scores=scores,
-        optimal_examples=np.ones(batch.n_examples, dtype=np.bool_),
-    )
-
-
 def _no_weight(example: int, reason: str) -> ZeroWeightError:
     return ZeroWeightError(f"the model of example {example} has total weight zero: {reason}")
 
 
-# -- all-different labels -----------------------------------------------------------------
+# -- All-different labels ------------------------------------------------------------------
 
 
 def _all_different(
@@ -182,7 +159,7 @@ def _all_different(
     )
 
 
-# -- edge variables -----------------------------------------------------------------------
+# -- Edge variables ------------------------------------------------------------------------
 
 
 def _edge_variables(

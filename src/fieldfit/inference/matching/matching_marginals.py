@@ -1,10 +1,11 @@
-"""Probabilities of the edges of a random matching, by best matchings alone.
+"""Marginals of random matchings (Bethe permanent) by pairwise Frank-Wolfe over best matchings.
 
     B(W) = max over t of <W, t> + H(t)
 
-over the polytope of matchings, with the entropy of `core.matching_polytope`: Frank-Wolfe with
-stored points, whose searches are best matchings (`frank_wolfe` says how, and what the gap proves).
-On bipartite graphs message passing finds the point itself as a rule, and the searches certify it.
+over the polytope of matchings, with the entropy of
+`fieldfit.inference.matching.matching_polytope`.  The oracle of Frank-Wolfe is a best matching
+(`fieldfit.inference.frank_wolfe.frank_wolfe` says how, and what the gap proves).  On bipartite
+graphs message passing finds the point itself as a rule, and the searches certify it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_flag, require_integer, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.result import Bound
-from fieldfit.inference.frank_wolfe.active_set import HullPoint
-from fieldfit.inference.frank_wolfe.frank_wolfe import Point, ascend, covering_point
+from fieldfit.inference.frank_wolfe.active_set import ActiveSet
+from fieldfit.inference.frank_wolfe.frank_wolfe import Point, covering_point, run_frank_wolfe
 from fieldfit.inference.matching.assignment import Assignment
 from fieldfit.inference.matching.matching_messages import matching_point
 from fieldfit.inference.matching.matching_polytope import (
@@ -97,6 +99,9 @@ def matching_marginals(
     ('lower', True, True)
     """
     rho = require_rho(rho)
+    require_flag("perfect", perfect)
+    require_number("tol", tol, above=0)
+    require_integer("max_iter", max_iter, at_least=1)
     array = checked_weights(weights, kind)
     if capacities is not None and rho != 0.0:
         raise InvalidInputError(f"rho must be 0 with capacities (independent edges), got {rho:g}")
@@ -107,20 +112,22 @@ def matching_marginals(
     start = inner_point(polytope)
     nothing = np.zeros(0)
     coefficients = polytope.coefficients(rho)
-    hull = HullPoint(start, nothing, float(potentials @ start), coefficients, nothing)
+    active = ActiveSet(start, nothing, float(potentials @ start), coefficients, nothing)
     # where messages find the answer, searches have nothing left to do but to certify
-    soft = matching_point(polytope, edge_weights, rho).point
-    if soft is not None:
-        place = hull.add(soft, nothing, float(potentials @ soft))
-        hull.move_shares(nothing, 0.0, 1, place)
-    end = ascend(hull, potentials, lambda slopes: best_edges(polytope, slopes), tol, max_iter)
+    marginals = matching_point(polytope, edge_weights, rho).point
+    if marginals is not None:
+        index = active.add(marginals, nothing, float(potentials @ marginals))
+        active.move_weights(nothing, 0.0, 1, index)
+    end = run_frank_wolfe(
+        active, potentials, lambda slopes: best_edges(polytope, slopes), tol, max_iter
+    )
     bound: Bound = None
     if rho <= 0.5:
         bound = "upper"
     elif rho == 1.0 and kind == "bipartite":
         bound = "lower"
     return MatchingMarginals(
-        marginals=polytope.matrix(hull.x[: polytope.n_edges]),
+        marginals=polytope.matrix(active.x[: polytope.n_edges]),
         log_partition=end.value + end.gap if bound == "upper" else end.value,
         bound=bound,
         gap=end.gap,
@@ -145,7 +152,7 @@ def best_edges(polytope: MatchingPolytope, slopes: FloatArray) -> Point:
 
 
 def inner_point(polytope: MatchingPolytope) -> FloatArray:
-    """A point at which every edge that some matching uses has a share.
+    """A point at which every edge that some matching uses is positive.
 
     Uniform on a complete graph; otherwise the mean of matchings that use, each, as many edges as
     possible that no other one does.

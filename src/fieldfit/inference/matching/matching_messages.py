@@ -1,4 +1,35 @@
-"""The point of a matching polytope that maximises ``<W, t> + H(t)``, where messages find it."""
+"""Belief propagation for matchings (Bethe permanent), and Sinkhorn-like sweeps for b-matchings.
+
+Both find the point of a matching polytope that maximises ``<W, t> + H(t)``, with the entropy of
+`fieldfit.inference.matching.matching_polytope`.
+
+*One partner each.*  With ``rho`` the counting number of nodes and ``x_ie`` the log-odds form of the
+message of node ``i`` about its edge ``e`` (the belief of the node is the softmax of ``x_i``),
+stationary points satisfy
+
+    L_ie = log sum over other edges k of i of exp x_ik   (+ 1 inside, if i may stay alone)
+    x_ie = W_e + (1 - rho) L_ie - rho L_je               for the other end j of e
+
+because the odds of an edge, ``x_ie - L_ie``, are the same for both ends: ``W_e - rho (L_ie +
+L_je)``.  For ``rho = 1`` this is belief propagation.
+
+*Several partners each* (``rho = 0``, independent edges).  The maximum is
+
+    t_ij = 1 / (1 + exp(a_i + b_j - W_ij))
+
+where the dual variable ``a_i`` of a row makes ``sum_j t_ij`` its capacity, and ``b_j`` likewise.
+If capacities need not be filled, dual variables are at least 0, and 0 where capacity is left.  A
+sweep sets all rows, then all columns: it maximises the dual, which is smooth and concave, over one
+side given the other.  With one partner each and probabilities instead of odds this would be
+Sinkhorn's scaling.
+
+References: Huang and Jebara, "Approximating the permanent with belief propagation" (2009);
+Vontobel, "The Bethe permanent of a nonnegative matrix", IEEE Transactions on Information Theory 59
+(2013), who proves convergence for ``rho = 1`` and perfect bipartite matchings; Chertkov and
+Yedidia, "Approximating the permanent with fractional belief propagation", JMLR 14 (2013); Sinkhorn
+and Knopp, "Concerning nonnegative matrices and doubly stochastic matrices", Pacific Journal of
+Mathematics 21 (1967).
+"""
 
 from __future__ import annotations
 
@@ -18,31 +49,18 @@ __all__ = [
     "CapacityBeliefs",
     "MatchingBeliefs",
     "MatchingPoint",
-    "balanced",
     "capacity_messages",
     "has_newton",
     "matching_messages",
     "matching_point",
+    "rounded_to_polytope",
     "run_capacity_sweeps",
     "run_matching_sweeps",
 ]
 
-# -- Message passing over matchings: beliefs of nodes about their edges, without tables ----
-# With ``rho`` the counting number of nodes and ``x_ie`` what node ``i`` thinks of its edge ``e``
-# (the belief of the node is the softmax of ``x_i``), stationary points of the surrogate satisfy
-#
-#     L_ie = log sum over other edges k of i of exp x_ik   (+ 1 inside, if i may stay alone)
-#     x_ie = W_e + (1 - rho) L_ie - rho L_je               for the other end j of e
-#
-# because the odds of an edge, ``x_ie - L_ie``, are the same for both ends: ``W_e - rho (L_ie +
-# L_je)``.  For ``rho = 1`` this is belief propagation.
-#
-# References: Huang and Jebara, "Approximating the permanent with belief propagation" (2009);
-# Vontobel (2013), who proves convergence for ``rho = 1`` and perfect bipartite matchings; Chertkov
-# and Yedidia, "Approximating the permanent with fractional belief propagation", JMLR 14 (2013).
+# -- Messages of nodes about their edges ---------------------------------------------------
 
-
-#: Opinions beyond this run away: the maximum is at a vertex, where odds are infinite.
+#: Messages beyond this diverge: the maximum is at a vertex, where odds are infinite.
 DIVERGED = 1e6
 #: The smallest normal number: logarithms of less are not taken.
 TINY = 2.2250738585072014e-308
@@ -134,10 +152,7 @@ def run_matching_sweeps(
     return max_iter, change
 
 
-# -- Edge probabilities of random matchings by message passing (`kernels.matching_messages`) ---
-
-
-#: Where parallel opinions overshoot: sweeps are tried with these shares of the old ones in turn.
+#: Where messages oscillate: sweeps are tried with these dampings in turn.
 DAMPINGS = (0.0, 0.5, 0.9)
 
 
@@ -145,7 +160,7 @@ DAMPINGS = (0.0, 0.5, 0.9)
 class MatchingBeliefs:
     """A point of the polytope (see `MatchingPolytope.point`), and how the sweeps ended.
 
-    ``state`` is where later sweeps may start.  Where opinions run away there is no point (``NaN``).
+    ``state`` is where later sweeps may start.  Where messages diverge there is no point (``NaN``).
     """
 
     point: FloatArray
@@ -165,7 +180,7 @@ def matching_messages(
 ) -> MatchingBeliefs:
     """Beliefs with weights of edges, one for each edge of the polytope.
 
-    Both ends of an edge agree about it, and shares of a node add up to one, to about ``tol``.
+    Both ends of an edge agree about it, and beliefs of a node add up to one, to about ``tol``.
     """
     n = polytope.n_edges
     offsets, incident = polytope.incident()
@@ -196,40 +211,32 @@ def matching_messages(
     return MatchingBeliefs(point, bool(residual <= tol), n_iter, float(residual), x)
 
 
-# -- Prices of places: independent edges made to keep numbers of partners ------------------
-#     t_ij = 1 / (1 + exp(a_i + b_j - W_ij))
-#
-# maximises ``<W, t>`` plus the entropy of independent edges, where the price ``a_i`` of a row makes
-# ``sum_j t_ij`` its capacity, and ``b_j`` likewise.  If capacities need not be filled, prices are
-# at least 0, and 0 where places are free.  A sweep sets all rows, then all columns: it maximises
-# the dual, which is smooth and concave, over one side given the other.  With one partner each and
-# probabilities instead of odds this would be Sinkhorn's scaling.
+# -- Capacities: dual variables of rows and columns ----------------------------------------
 
-
-#: A price is found when a step of Newton's method moves it by less than this.
-PRICE_TOL = 1e-13
+#: A dual variable is found when a step of Newton's method moves it by less than this.
+DUAL_TOL = 1e-13
 MAX_NEWTON = 60
 
 
 @kernel
-def _load(x: FloatArray, count: int, price: float) -> tuple[float, float]:
-    """Sum of ``1 / (1 + exp(price - x))``, and minus its derivative."""
+def _expected_degree(x: FloatArray, count: int, dual: float) -> tuple[float, float]:
+    """Sum of ``1 / (1 + exp(dual - x))``, and minus its derivative."""
     total = slope = 0.0
     for k in range(count):
         # exponentials of negative numbers only, so that nothing overflows
-        small = math.exp(-abs(x[k] - price))
-        share = 1.0 / (1.0 + small)
-        total += share if x[k] >= price else 1.0 - share
-        slope += share * (1.0 - share)
+        small = math.exp(-abs(x[k] - dual))
+        larger = 1.0 / (1.0 + small)
+        total += larger if x[k] >= dual else 1.0 - larger
+        slope += larger * (1.0 - larger)
     return total, slope
 
 
 @kernel
-def _price(x: FloatArray, count: int, capacity: int, is_free: bool, start: float) -> float:
-    """The price at which the load is the capacity (``is_free``: at most, and none below 0)."""
+def _dual_variable(x: FloatArray, count: int, capacity: int, is_free: bool, start: float) -> float:
+    """At which the expected degree is the capacity (``is_free``: at most, and none below 0)."""
     if count == 0 or (is_free and capacity >= count):
         return 0.0
-    if is_free and _load(x, count, 0.0)[0] <= capacity:
+    if is_free and _expected_degree(x, count, 0.0)[0] <= capacity:
         return 0.0
     least, most = x[0], x[0]
     for k in range(1, count):
@@ -237,21 +244,21 @@ def _price(x: FloatArray, count: int, capacity: int, is_free: bool, start: float
     # were all entries equal, this would be the answer; the root lies between the extremes
     shift = math.log(capacity / (count - capacity))
     low, high = least - shift - 1.0, most - shift + 1.0
-    price = min(max(start, low), high)
+    dual = min(max(start, low), high)
     for _ in range(MAX_NEWTON):
-        total, slope = _load(x, count, price)
+        total, slope = _expected_degree(x, count, dual)
         if total > capacity:
-            low = price
+            low = dual
         else:
-            high = price
-        trial = price + (total - capacity) / slope if slope > 0.0 else low - 1.0
+            high = dual
+        trial = dual + (total - capacity) / slope if slope > 0.0 else low - 1.0
         if not low < trial < high:
             trial = 0.5 * (low + high)
-        moved = abs(trial - price)
-        price = trial
-        if moved <= PRICE_TOL * max(1.0, abs(price)):
+        moved = abs(trial - dual)
+        dual = trial
+        if moved <= DUAL_TOL * max(1.0, abs(dual)):
             break
-    return max(price, 0.0) if is_free else price
+    return max(dual, 0.0) if is_free else dual
 
 
 @kernel
@@ -267,11 +274,11 @@ def run_capacity_sweeps(
     columns: FloatArray,
     scratch: FloatArray,
 ) -> tuple[int, float]:
-    """Sweeps until loads of rows are right to ``tol``; changes the prices ``rows``, ``columns``.
+    """Sweeps until degrees of rows are right to ``tol``; changes the duals ``rows``, ``columns``.
 
     Nodes with a capacity of 0, or of all their edges if that must be filled, must have no edges
-    (they have no price).  ``scratch`` has room for the edges of a node.  Returns the number of
-    sweeps and the largest wrong load of a row; those of columns are right after a sweep.
+    (they have no dual variable).  ``scratch`` has room for the edges of a node.  Returns the number
+    of sweeps and the largest error of a row's degree; those of columns are right after a sweep.
     """
     n, m = weights.shape
     residual = np.inf
@@ -283,11 +290,11 @@ def run_capacity_sweeps(
                 if allowed[i, j]:
                     scratch[count] = weights[i, j] - columns[j]
                     count += 1
-            total = _load(scratch, count, rows[i])[0]
+            total = _expected_degree(scratch, count, rows[i])[0]
             excess = total - row_capacities[i]
             if count > 0 and (not is_free or rows[i] > 0.0 or excess > 0.0):
                 residual = max(residual, abs(excess))
-            rows[i] = _price(scratch, count, row_capacities[i], is_free, rows[i])
+            rows[i] = _dual_variable(scratch, count, row_capacities[i], is_free, rows[i])
         if n_iter > 0 and residual <= tol:
             return n_iter, residual
         for j in range(m):
@@ -296,16 +303,13 @@ def run_capacity_sweeps(
                 if allowed[i, j]:
                     scratch[count] = weights[i, j] - rows[i]
                     count += 1
-            columns[j] = _price(scratch, count, column_capacities[j], is_free, columns[j])
+            columns[j] = _dual_variable(scratch, count, column_capacities[j], is_free, columns[j])
     return max_iter, residual
-
-
-# -- Edge probabilities with several partners each, by prices (`kernels.capacity_messages`) ---
 
 
 @dataclass(frozen=True)
 class CapacityBeliefs:
-    """A point of the polytope, or ``None`` where no prices were found; ``state`` are the prices."""
+    """A point of the polytope, ``None`` if sweeps did not converge; ``state`` are the duals."""
 
     point: FloatArray | None
     n_iter: int
@@ -322,33 +326,35 @@ def capacity_messages(
 ) -> CapacityBeliefs:
     """The maximum of ``<W, t> + H(t)`` with independent edges, of a polytope with capacities.
 
-    Prices run away where some edges are in every matching, or in none, for a reason that no node
-    shows by itself; then there is no point.
+    Dual variables diverge where some edges are in every matching, or in none, for a reason that no
+    node shows by itself; then there is no point.
     """
     assert polytope.capacities is not None
     n, m = polytope.shape
     allowed = polytope.matrix(np.ones(polytope.n_edges)) > 0.0
     is_free = not polytope.perfect
     rows, columns = (capacity.copy() for capacity in polytope.capacities)
-    forced = _settle(allowed, rows, columns, is_free)
-    prices = np.zeros(n + m) if init is None else init.copy()
+    forced = _fix_forced_edges(allowed, rows, columns, is_free)
+    duals = np.zeros(n + m) if init is None else init.copy()
     n_iter, residual = run_capacity_sweeps(
         polytope.matrix(weights), allowed, rows, columns, is_free, tol, max_iter,
-        prices[:n], prices[n:], np.empty(max(n, m, 1)),
+        duals[:n], duals[n:], np.empty(max(n, m, 1)),
     )  # fmt: skip
     if not residual <= tol:
         return CapacityBeliefs(None, int(n_iter), float(residual), np.zeros(n + m))
     first, second = polytope.edges.T
     # t and 1 - t by themselves, so that small ones keep their digits
-    surplus = weights - prices[first] - prices[n + second]
+    surplus = weights - duals[first] - duals[n + second]
     is_open = allowed[first, second]
     is_forced = forced[first, second].astype(np.float64)
     t = np.where(is_open, np.exp(-np.logaddexp(0.0, -surplus)), is_forced)
     rest = np.where(is_open, np.exp(-np.logaddexp(0.0, surplus)), 1.0 - is_forced)
-    return CapacityBeliefs(np.concatenate([t, rest]), int(n_iter), float(residual), prices)
+    return CapacityBeliefs(np.concatenate([t, rest]), int(n_iter), float(residual), duals)
 
 
-def _settle(allowed: BoolArray, rows: LongArray, columns: LongArray, is_free: bool) -> BoolArray:
+def _fix_forced_edges(
+    allowed: BoolArray, rows: LongArray, columns: LongArray, is_free: bool
+) -> BoolArray:
     """Take out of ``allowed`` (and the capacities) edges that a node alone decides.
 
     Returns those that must be used.
@@ -370,8 +376,7 @@ def _settle(allowed: BoolArray, rows: LongArray, columns: LongArray, is_free: bo
         allowed &= ~(closed | full)
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- The point, by whatever finds it -------------------------------------------------------
 
 #: Sweeps with each damping before Newton's method takes over, and if that was too early.
 SWEEPS = (30, 300)
@@ -388,8 +393,8 @@ class MatchingPoint:
 def has_newton(polytope: MatchingPolytope) -> bool:
     """Whether Newton's method applies: bipartite graphs, one partner each.
 
-    Messages do not know that of an odd set of nodes one must look outside, so on other graphs they
-    would leave the polytope.
+    On general graphs messages ignore the odd-set (blossom) constraints of the matching polytope, so
+    that their points may lie outside of it.
     """
     return polytope.kind == "bipartite" and polytope.capacities is None
 
@@ -401,32 +406,32 @@ def matching_point(
     tol: float = 1e-10,
     init: FloatArray | None = None,
 ) -> MatchingPoint:
-    """By prices with capacities, by opinions of nodes and Newton's method otherwise.
+    """By dual variables with capacities, by messages of nodes and Newton's method otherwise.
 
-    Where neither settles, a point of the polytope close to where messages are is given instead: the
-    callers certify points by best matchings, whatever they are.
+    Where neither converges, a point of the polytope close to where messages are is given instead:
+    the callers certify points by best matchings, whatever they are.
     """
     if polytope.capacities is not None:
-        prices = capacity_messages(polytope, weights, init=init)
-        return MatchingPoint(prices.point, None if prices.point is None else prices.state)
+        found = capacity_messages(polytope, weights, init=init)
+        return MatchingPoint(found.point, None if found.point is None else found.state)
     if not has_newton(polytope):
         return MatchingPoint(None)
     for n_sweeps in SWEEPS:
-        found = matching_messages(polytope, weights, rho, tol, n_sweeps, init=init)
-        if not np.isfinite(found.residual):
+        beliefs = matching_messages(polytope, weights, rho, tol, n_sweeps, init=init)
+        if not np.isfinite(beliefs.residual):
             return MatchingPoint(None)
-        if found.converged:
-            return MatchingPoint(found.point, found.state)
-        init = found.state
-        # nearly certain matchings settle slowly
-        point = newton_marginals(polytope, weights, rho, found.point, tol)
+        if beliefs.converged:
+            return MatchingPoint(beliefs.point, beliefs.state)
+        init = beliefs.state
+        # messages of nearly certain matchings converge slowly
+        point = newton_marginals(polytope, weights, rho, beliefs.point, tol)
         if point is not None:
             return MatchingPoint(point, init)
-    return MatchingPoint(balanced(polytope, found.point), init)
+    return MatchingPoint(rounded_to_polytope(polytope, beliefs.point), init)
 
 
-def balanced(polytope: MatchingPolytope, point: FloatArray) -> FloatArray | None:
-    """Shares of edges with rows and columns that add up to one, close to those of a point.
+def rounded_to_polytope(polytope: MatchingPolytope, point: FloatArray) -> FloatArray | None:
+    """A point whose rows and columns add up to one, close to a given one.
 
     Rows and columns are scaled down to at most one, and what is missing is spread over all edges
     (Altschuler, Weed and Rigollet, "Near-linear time approximation algorithms for optimal transport

@@ -1,8 +1,9 @@
-"""Curvature of the entropy of matchings on bipartite graphs, and Newton's method for marginals.
+"""Newton's method for marginals of bipartite matchings, and the Hessian of their log-partition.
 
-The surrogate is ``<W, t> + H(t)`` (`core.matching_polytope`).  Its second derivative along edges is
-diagonal, so with ``V`` the inverse of that diagonal and ``A`` the edges around nodes, the change of
-the maximum with the weights is
+The surrogate is ``<W, t> + H(t)`` (`fieldfit.inference.matching.matching_polytope`).  Its Hessian
+along edges is diagonal, so with ``V`` the inverse of that diagonal and ``A`` the incidence matrix
+of nodes and edges, the change of the maximum with the weights is, by the Schur complement of the
+KKT system,
 
     C = dt/dW = V - V A^T (A V A^T)^-1 A V
 
@@ -24,7 +25,7 @@ from fieldfit.inference.matching.matching_polytope import MatchingPolytope
 __all__ = ["newton_marginals", "statistics_curvature"]
 
 #: Bethe's entropy is flat along an edge at ``t = 1/2`` (its curvature is in the sums at nodes);
-#: less than this share of the curvature of ``t log t`` counts as this much.
+#: less than this fraction of the curvature of ``t log t`` counts as this much.
 FLAT = 1e-6
 #: Entries below this do not move.
 TINY = 1e-300
@@ -42,27 +43,30 @@ def newton_marginals(
     """
     n, alone = polytope.n_edges, polytope.alone
     first, second = polytope.ends.T
-    t, rest, lonely = (part.copy() for part in np.split(point, [n, 2 * n]))
+    t, rest, unmatched = (part.copy() for part in np.split(point, [n, 2 * n]))
     for _ in range(MAX_STEPS):
-        flexible, loose = _flexible(t, rest, rho), _loose(lonely, rho)
+        inverse, unmatched_inverse = _edge_inverse(t, rest, rho), _unmatched_inverse(unmatched, rho)
         log_t = np.log(np.maximum(t, TINY))
         log_rest = np.log(np.maximum(rest, TINY))
         slope = weights - log_t - 1.0 + (1.0 - 2.0 * rho) * (log_rest + 1.0)
-        lonely_slope = -rho * (np.log(np.maximum(lonely, TINY)) + 1.0)
-        lacking = 1.0 - _sums(polytope, t, lonely)
-        pull = _sums(polytope, flexible * slope, loose * lonely_slope) - lacking
+        unmatched_slope = -rho * (np.log(np.maximum(unmatched, TINY)) + 1.0)
+        residual = 1.0 - _incidence_sums(polytope, t, unmatched)
+        rhs = (
+            _incidence_sums(polytope, inverse * slope, unmatched_inverse * unmatched_slope)
+            - residual
+        )
         try:
-            nu = np.linalg.solve(_sum_matrix(polytope, flexible, loose), pull)
+            nu = np.linalg.solve(_schur_complement(polytope, inverse, unmatched_inverse), rhs)
         except np.linalg.LinAlgError:
             return None
-        change = flexible * (slope - nu[first] - nu[second])
-        lonely_change = loose * (lonely_slope - nu[alone])
+        change = inverse * (slope - nu[first] - nu[second])
+        unmatched_change = unmatched_inverse * (unmatched_slope - nu[alone])
         moved = change / np.minimum(t, rest).clip(TINY)
-        lonely_moved = lonely_change / lonely.clip(TINY)
+        unmatched_moved = unmatched_change / unmatched.clip(TINY)
         is_low = t <= rest
         size = max(
             _largest_move(np.minimum(t, rest), np.where(is_low, moved, -moved)),
-            _largest_move(lonely, lonely_moved),
+            _largest_move(unmatched, unmatched_moved),
         )
         if not np.isfinite(size):
             return None
@@ -72,9 +76,9 @@ def newton_marginals(
         low = np.where(is_low, t * factor, rest / factor)
         low = np.minimum(low, 0.5 + 0.5 * np.minimum(t, rest))
         t, rest = np.where(is_low, low, 1.0 - low), np.where(is_low, 1.0 - low, low)
-        lonely = lonely * np.exp(np.clip(length * lonely_moved, -LOWEST, LOWEST))
-        if size <= tol and np.abs(lacking).max() <= tol:
-            return np.concatenate([t, rest, lonely])
+        unmatched = unmatched * np.exp(np.clip(length * unmatched_moved, -LOWEST, LOWEST))
+        if size <= tol and np.abs(residual).max() <= tol:
+            return np.concatenate([t, rest, unmatched])
     return None
 
 
@@ -83,48 +87,53 @@ def statistics_curvature(
 ) -> FloatArray:
     """``F^T C F``: how the expected features follow their weights."""
     n = polytope.n_edges
-    flexible, loose = _flexible(point[:n], point[n : 2 * n], rho), _loose(point[2 * n :], rho)
-    scaled = flexible[:, None] * features
+    inverse = _edge_inverse(point[:n], point[n : 2 * n], rho)
+    unmatched_inverse = _unmatched_inverse(point[2 * n :], rho)
+    weighted = inverse[:, None] * features
     around = np.zeros((polytope.n_nodes, n))
     around[polytope.ends.T, np.arange(n)] = 1.0
-    crossing = around @ scaled
-    found: FloatArray = features.T @ scaled
-    inverse = np.linalg.pinv(_sum_matrix(polytope, flexible, loose), rcond=1e-13, hermitian=True)
-    found -= crossing.T @ (inverse @ crossing)
+    crossing = around @ weighted
+    found: FloatArray = features.T @ weighted
+    schur = _schur_complement(polytope, inverse, unmatched_inverse)
+    found -= crossing.T @ (np.linalg.pinv(schur, rcond=1e-13, hermitian=True) @ crossing)
     return 0.5 * (found + found.T)
 
 
 def _largest_move(values: FloatArray, moved: FloatArray) -> float:
-    """Of logarithms; what is next to nothing, and stays so, may move as it likes."""
+    """Largest change of a logarithm, those of entries that are and stay negligible left out."""
     after = values * np.exp(np.clip(moved, -LOWEST, LOWEST))
     return float(np.max(np.abs(moved)[np.maximum(values, after) > SMALL], initial=0.0))
 
 
-def _flexible(t: FloatArray, rest: FloatArray, rho: float) -> FloatArray:
+def _edge_inverse(t: FloatArray, rest: FloatArray, rho: float) -> FloatArray:
     """``1 / (1/t + (1 - 2 rho) / (1 - t))``."""
-    bend = rest + (1.0 - 2.0 * rho) * t
-    bend = np.where(bend >= 0.0, np.maximum(bend, FLAT), np.minimum(bend, -FLAT))
-    return t * rest / bend
+    scaled = rest + (1.0 - 2.0 * rho) * t
+    scaled = np.where(scaled >= 0.0, np.maximum(scaled, FLAT), np.minimum(scaled, -FLAT))
+    return t * rest / scaled
 
 
-def _loose(lonely: FloatArray, rho: float) -> FloatArray:
-    return lonely / rho if rho > 0.0 else np.zeros_like(lonely)
+def _unmatched_inverse(unmatched: FloatArray, rho: float) -> FloatArray:
+    return unmatched / rho if rho > 0.0 else np.zeros_like(unmatched)
 
 
-def _sums(polytope: MatchingPolytope, edges: FloatArray, lonely: FloatArray) -> FloatArray:
+def _incidence_sums(
+    polytope: MatchingPolytope, edges: FloatArray, unmatched: FloatArray
+) -> FloatArray:
     """``A`` times a vector."""
     found = np.zeros(polytope.n_nodes)
     for side in range(2):
         found += np.bincount(polytope.ends[:, side], weights=edges, minlength=polytope.n_nodes)
-    found[polytope.alone] += lonely
+    found[polytope.alone] += unmatched
     return found
 
 
-def _sum_matrix(polytope: MatchingPolytope, flexible: FloatArray, loose: FloatArray) -> FloatArray:
+def _schur_complement(
+    polytope: MatchingPolytope, inverse: FloatArray, unmatched_inverse: FloatArray
+) -> FloatArray:
     """``A V A^T``, without its null vector (rows against columns) where nobody may be alone."""
     n_rows = polytope.shape[0]
-    block = polytope.matrix(flexible)
-    found = np.diag(_sums(polytope, flexible, loose))
+    block = polytope.matrix(inverse)
+    found = np.diag(_incidence_sums(polytope, inverse, unmatched_inverse))
     found[:n_rows, n_rows:] = block
     found[n_rows:, :n_rows] = block.T
     if not len(polytope.alone):

@@ -1,4 +1,4 @@
-"""Exact sums over the matchings of small graphs.
+"""Permanent and hafnian: exact partition functions and marginals of matchings of small graphs.
 
     log Z(W) = log sum_Y exp(sum_ij W_ij Y_ij),    tau_ij = d log Z / d W_ij = P(Y_ij = 1)
 
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_flag, require_number
 from fieldfit.errors import TooLargeError, ZeroWeightError
 from fieldfit.inference.matching.matching_polytope import checked_weights
 from fieldfit.numeric.compile import kernel
@@ -30,7 +31,7 @@ __all__ = [
     "sum_permutations",
 ]
 
-# -- Sums over all matchings of a small graph, by dynamic programming over sets ------------
+# -- Dynamic programming over subsets ------------------------------------------------------
 # Each kernel first fills ``rest``, the logarithm of the sum over all ways to go on from a state,
 # and then walks from the first state with the probabilities ``visits`` of being in each one; the
 # probability of an edge is the sum of those of the steps that use it.  All terms are positive, so
@@ -92,9 +93,9 @@ def sum_permutations(
             if not used >> column & 1:
                 after = used | 1 << column
                 step = weights[row, column] + rest[after] - rest[used]
-                share = visits[used] * fast_exp(step)
-                marginals[row, column] += share
-                visits[after] += share
+                probability = visits[used] * fast_exp(step)
+                marginals[row, column] += probability
+                visits[after] += probability
     return rest[0]
 
 
@@ -133,9 +134,9 @@ def sum_bipartite(
                 if not used >> column & 1:
                     after = used | 1 << column
                     step = weights[row, column] + rest[row + 1, after] - rest[row, used]
-                    share = visit * fast_exp(step)
-                    marginals[row, column] += share
-                    visits[after] += share
+                    probability = visit * fast_exp(step)
+                    marginals[row, column] += probability
+                    visits[after] += probability
     return rest[0, 0]
 
 
@@ -177,16 +178,18 @@ def sum_general(
         for node in range(first + 1, n):
             if others >> node & 1:
                 after = others ^ 1 << node
-                share = visits[left] * fast_exp(weights[first, node] + rest[after] - rest[left])
-                marginals[first, node] += share
-                visits[after] += share
+                probability = visits[left] * fast_exp(
+                    weights[first, node] + rest[after] - rest[left]
+                )
+                marginals[first, node] += probability
+                visits[after] += probability
     for first in range(n):
         for node in range(first + 1, n):
             marginals[node, first] = marginals[first, node]
     return rest[everyone]
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The partition function ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class MatchingPartition:
     """
 
     log_partition: float
-    marginals: NDArray[np.float64]
+    marginals: FloatArray
 
 
 def matching_partition(
@@ -228,6 +231,8 @@ def matching_partition(
     >>> round(float(np.exp(result.log_partition)), 9), result.marginals.round(9).tolist()
     (10.0, [[0.4, 0.6], [0.6, 0.4]])
     """
+    require_flag("perfect", perfect)
+    require_number("max_memory", max_memory, above=0, finite=False)
     array = checked_weights(weights, kind)
     if kind == "general":
         value, marginals = _general(array, perfect, max_memory)
@@ -241,9 +246,7 @@ def matching_partition(
     return MatchingPartition(value, marginals)
 
 
-def _bipartite(
-    weights: NDArray[np.float64], perfect: bool, max_memory: float
-) -> tuple[float, NDArray[np.float64]]:
+def _bipartite(weights: FloatArray, perfect: bool, max_memory: float) -> tuple[float, FloatArray]:
     n, m = weights.shape
     is_permanent = perfect and n == m
     _require_memory(m, 2 if is_permanent else n + 2, max_memory)
@@ -254,9 +257,7 @@ def _bipartite(
     return sum_bipartite(weights, perfect, np.empty((n + 1, 2**m)), visits, marginals), marginals
 
 
-def _general(
-    weights: NDArray[np.float64], perfect: bool, max_memory: float
-) -> tuple[float, NDArray[np.float64]]:
+def _general(weights: FloatArray, perfect: bool, max_memory: float) -> tuple[float, FloatArray]:
     n = len(weights)
     _require_memory(n, 2, max_memory)
     marginals = np.empty((n, n))

@@ -1,7 +1,7 @@
-"""Matchings as points of a polytope with an entropy, without tables.
+"""The matching polytope with Bethe-like entropies, and small matchings as factor graphs.
 
 A point has an entry ``t`` for each edge, ``1 - t`` for each edge, and for every node that may stay
-alone the share ``s`` of the time that it does.  With ``rho`` the counting number of nodes,
+alone (unmatched) the probability ``s`` that it does.  With ``rho`` the counting number of nodes,
 
     H(t) = - sum_e t log t - (1 - 2 rho) sum_e (1 - t) log (1 - t) - rho sum_i s log s
 
@@ -28,9 +28,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import require_flag, require_number, require_one_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.ragged import offsets_of
 
 __all__ = [
     "Capacities",
@@ -42,7 +44,7 @@ __all__ = [
     "require_rho",
 ]
 
-# -- Models of small matchings as factor graphs, to look at and to compare with ------------
+# -- Small matchings as factor graphs, to look at and to compare with ----------------------
 # The tables of edge variables have ``2**degree`` entries, and all-different labels have a factor
 # for each pair; matchings of any size are better handled as matrices
 # (`fieldfit.inference.matching.assignment`).
@@ -86,10 +88,10 @@ def matching_graph(
     (4, 6.0)
     """
     array = checked_weights(weights, kind)
+    require_one_of("encoding", encoding, ("edges", "labels"))
+    require_flag("perfect", perfect)
     if encoding == "labels":
         return _by_labels(array, kind, perfect)
-    if encoding != "edges":
-        raise InvalidInputError(f"encoding must be 'edges' or 'labels', got {encoding!r}")
     n, m = array.shape
     edges = matching_edges(array, kind)
     if kind == "general":
@@ -110,8 +112,7 @@ def checked_weights(
     weights: ArrayLike, kind: Kind = "bipartite", name: str = "weights"
 ) -> NDArray[np.float64]:
     """A matrix of numbers below +inf, symmetric (but for the diagonal) for a general graph."""
-    if kind not in ("bipartite", "general"):
-        raise InvalidInputError(f"kind must be 'bipartite' or 'general', got {kind!r}")
+    require_one_of("kind", kind, ("bipartite", "general"))
     array = np.asarray(weights)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InvalidInputError(
@@ -159,7 +160,7 @@ def _by_labels(
     return graph, Potentials(graph, weights, table if graph.n_factors else None)
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The polytope --------------------------------------------------------------------------
 
 
 Kind = Literal["bipartite", "general"]
@@ -169,11 +170,7 @@ Capacities = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def require_rho(rho: float) -> float:
     """Refuse counting numbers for which the entropy is not concave."""
-    is_number = isinstance(rho, (int, float, np.integer, np.floating))
-    if not is_number or not 0.0 <= rho <= 1.0:
-        raise InvalidInputError(
-            f"rho must be between 0 and 1, where the entropy of matchings is concave, got {rho!r}"
-        )
+    require_number("rho", rho, at_least=0, at_most=1)
     return float(rho)
 
 
@@ -211,7 +208,7 @@ class MatchingPolytope:
         if perfect and kind == "bipartite" and n_rows != n_columns:
             larger = slice(0, n_rows) if n_rows > n_columns else slice(n_rows, None)
             may_be_alone[larger] = True
-        if capacities is not None:  # how many places are free has no entropy
+        if capacities is not None:  # capacity that is left has no entropy
             may_be_alone[:] = False
         self.alone = np.flatnonzero(may_be_alone)
 
@@ -231,10 +228,10 @@ class MatchingPolytope:
         nodes = self.ends.T.reshape(-1)
         order = np.argsort(nodes, kind="stable").astype(np.int64)
         counts = np.bincount(nodes, minlength=self.n_nodes)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order
+        return offsets_of(counts), order
 
     def point(self, t: FloatArray) -> FloatArray:
-        """The point of edges with these shares."""
+        """The point whose edges have these probabilities."""
         met = self.degrees(t)
         return np.concatenate([t, 1.0 - t, np.maximum(1.0 - met[self.alone], 0.0)])
 
@@ -251,14 +248,14 @@ class MatchingPolytope:
     def edge_weights(self, slopes: FloatArray) -> tuple[FloatArray, float]:
         """A linear function of points as one weight for each edge, and a constant."""
         n = self.n_edges
-        used, unused, lonely = slopes[:n], slopes[n : 2 * n], slopes[2 * n :]
+        used, unused, unmatched = slopes[:n], slopes[n : 2 * n], slopes[2 * n :]
         cost = np.zeros(self.n_nodes)
-        cost[self.alone] = lonely
+        cost[self.alone] = unmatched
         weights = used - unused - cost[self.ends[:, 0]] - cost[self.ends[:, 1]]
-        return weights, float(unused.sum() + lonely.sum())
+        return weights, float(unused.sum() + unmatched.sum())
 
     def uniform_point(self) -> FloatArray:
-        """All edges of a complete graph alike, nobody's share at its bound."""
+        """All edges of a complete graph alike, no entry at its bound."""
         n_rows, n_columns = self.shape
         partners = n_rows - 1 if self.kind == "general" else max(n_rows, n_columns)
         return self.point(np.full(self.n_edges, 1.0 / (partners + (0 if self.perfect else 1))))

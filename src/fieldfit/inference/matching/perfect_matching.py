@@ -1,10 +1,9 @@
-"""Best matchings of the nodes of any graph.
+"""Blossom algorithm (Edmonds): maximum-weight perfect matching in general graphs.
 
     max_Y sum_{ij} w_ij Y_ij    over Y with one partner for each node (or at most one)
 
-by Edmonds' blossom algorithm, from the optional package rustworkx.  As a MAP search on a factor
-graph the class recognises models that encode a matching
-(`fieldfit.inference.matching.matching_encoding`).
+from the optional package rustworkx.  As a MAP search on a factor graph the class recognises models
+that encode a matching (`fieldfit.inference.matching.matching_encoding`).
 
 Weights are integers there.  They are multiplied by the power of two that puts the largest one
 between ``2**59`` and ``2**60`` and rounded, which moves a weight by less than ``2**-60`` of the
@@ -21,21 +20,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, LongArray
+from fieldfit._validation import require_flag
 from fieldfit.errors import InvalidInputError, MissingDependencyError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.map.base import MapSearch
+from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.map.base import MapSearch, optimal_result
 from fieldfit.inference.matching.assignment import Match
-from fieldfit.inference.matching.matching_encoding import Matching, map_result, recognize
+from fieldfit.inference.matching.matching_encoding import ENCODES_A_MATCHING, Matching, recognize
 from fieldfit.inference.matching.matching_polytope import checked_weights
 
 __all__ = ["PerfectMatching", "maximum_weight_edges"]
-
-EdgeArray = NDArray[np.int64]
 
 #: Weights are scaled to this many bits, which leaves room for sums in 64 bits.
 WEIGHT_BITS = 60
@@ -61,6 +60,9 @@ class PerfectMatching(MapSearch):
     """
 
     perfect: bool = True
+
+    def __post_init__(self) -> None:
+        require_flag("perfect", self.perfect)
 
     def match(self, weights: ArrayLike) -> Match:
         """The best matching of a symmetric matrix; ``-inf`` is no edge, the diagonal is unused."""
@@ -92,17 +94,24 @@ class PerfectMatching(MapSearch):
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
         models = recognize(batch, potentials, observed)
         labels = [model.labels_of(_solve(model, example)) for example, model in enumerate(models)]
-        return map_result(batch, potentials, labels, "PerfectMatching")
+        return optimal_result(
+            batch,
+            potentials,
+            np.concatenate(labels),
+            how=ENCODES_A_MATCHING,
+            method="PerfectMatching",
+        )
 
 
 def maximum_weight_edges(
-    n_nodes: int, ends: EdgeArray, weights: FloatArray, *, perfect: bool
-) -> EdgeArray:
+    n_nodes: int, ends: LongArray, weights: FloatArray, *, perfect: bool
+) -> LongArray:
     """Indices of the edges of a best matching; no two edges may join the same nodes."""
     try:
         import rustworkx
@@ -129,13 +138,13 @@ def maximum_weight_edges(
     return given[is_chosen]
 
 
-def _integers(weights: FloatArray) -> EdgeArray:
+def _integers(weights: FloatArray) -> LongArray:
     _, exponent = np.frexp(np.abs(weights).max(initial=0.0))
-    scaled: EdgeArray = np.rint(np.ldexp(weights, WEIGHT_BITS - exponent)).astype(np.int64)
+    scaled: LongArray = np.rint(np.ldexp(weights, WEIGHT_BITS - exponent)).astype(np.int64)
     return scaled
 
 
-def _solve(model: Matching, example: int) -> EdgeArray:
+def _solve(model: Matching, example: int) -> LongArray:
     """Edges of a best matching of a recognised model.
 
     If only some nodes need a partner, the graph is taken twice with an edge of weight zero from
@@ -164,7 +173,7 @@ def _solve(model: Matching, example: int) -> EdgeArray:
     return best[chosen[chosen < len(best)]]
 
 
-def _without_parallels(model: Matching, n_nodes: int) -> EdgeArray:
+def _without_parallels(model: Matching, n_nodes: int) -> LongArray:
     """Indices of the best edge between any two nodes."""
     key = model.ends.min(axis=1, initial=n_nodes) * n_nodes + model.ends.max(axis=1, initial=0)
     order = np.lexsort((-model.weights, key))

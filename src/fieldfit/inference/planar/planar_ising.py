@@ -1,15 +1,20 @@
-"""Ground states of planar Ising models without field, by matching frustrated faces.
+"""Planar Ising models without field: exact ground states by matching, exact log Z by a Pfaffian.
 
-The score ``constant + sum_e J_e s_i s_j`` loses ``2 |J_e|`` for each edge that is not satisfied.  A
-set of edges is the unsatisfied set of some spins if and only if it meets the boundary of each face
-as often, modulo two, as there are negative couplings on it.  In the dual graph, whose nodes are
-faces, that is a set with an odd degree exactly at the *frustrated* faces: paths that join these in
-pairs.  A lightest one consists of shortest paths between the pairs of a perfect matching of least
-weight.
+*Ground states.*  The score ``constant + sum_e J_e s_i s_j`` loses ``2 |J_e|`` for each edge that is
+not satisfied.  A set of edges is the unsatisfied set of some spins if and only if it meets the
+boundary of each face as often, modulo two, as there are negative couplings on it.  In the dual
+graph, whose nodes are faces, that is a set with an odd degree exactly at the *frustrated* faces
+(a T-join): paths that join these in pairs.  A lightest one consists of shortest paths between the
+pairs of a perfect matching of least weight.
+
+*Partition function* (Kasteleyn, Fisher).  Cuts of the graph are perfect matchings of a planar
+graph, whose sum is the Pfaffian of a skew-symmetric matrix with suitable signs.
 
 References: Toulouse, "Theory of the frustration effect in spin glasses", Communications on Physics
 2 (1977); Bieche, Maynard, Rammal and Uhry, "On the ground states of the frustration model of a
-spin glass by a matching method of graph theory", Journal of Physics A 13 (1980).
+spin glass by a matching method of graph theory", Journal of Physics A 13 (1980); Kasteleyn, "Dimer
+statistics and phase transitions", Journal of Mathematical Physics 4 (1963); Fisher, "On the dimer
+solution of planar Ising models", same journal 7 (1966).
 """
 
 from __future__ import annotations
@@ -19,15 +24,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import FloatArray, LongArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError, MissingDependencyError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, folded_unary, observed_labels, require_graph
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.map.base import MapSearch
+from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.map.base import MapSearch, optimal_result
 from fieldfit.inference.matching.perfect_matching import maximum_weight_edges
 
 __all__ = [
@@ -40,7 +46,7 @@ __all__ = [
     "spin_model",
 ]
 
-# -- Binary pairwise models without field on planar graphs: couplings, embedding, faces ----
+# -- Couplings, embedding in the plane, faces ----------------------------------------------
 # With spins ``s = +1`` for label 0 and ``-1`` for label 1, a table of two variables is
 #
 #     th(s, t) = c + g s + h t + J s t,    4 J = th(0,0) + th(1,1) - th(0,1) - th(1,0),
@@ -51,7 +57,6 @@ __all__ = [
 #
 # An edge has two *darts*, ``2e`` from its first end to its second and ``2e + 1`` back.  In an
 # embedding each dart lies on one face, and ``next_dart`` walks around it.
-
 
 #: A field below this, relative to the numbers that it is a sum of, is rounding.
 FIELD_TOLERANCE = 1e-12
@@ -178,8 +183,8 @@ def _cycles(following: LongArray) -> tuple[int, LongArray]:
 
 
 def joined_spins(
-    n_variables: int, ends: LongArray, is_equal: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], LongArray]:
+    n_variables: int, ends: LongArray, is_equal: BoolArray
+) -> tuple[IntArray, LongArray]:
     """Labels in which the ends of each edge are equal or not as told, and components.
 
     In the graph of (variable, parity) an edge keeps or changes the parity; the two copies of a
@@ -202,7 +207,7 @@ def joined_spins(
     return (here > there).astype(np.int32), np.minimum(here, there).astype(np.int64)
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- Ground states: matching of frustrated faces -------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -233,11 +238,15 @@ class PlanarIsing(MapSearch):
 
     max_frustrated: int = 2000
 
+    def __post_init__(self) -> None:
+        require_integer("max_frustrated", self.max_frustrated, at_least=0)
+
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
         graph = batch.graph
@@ -249,24 +258,18 @@ class PlanarIsing(MapSearch):
             model.n_variables, model.ends, (model.couplings > 0.0) ^ broken
         )
         labels = _with_evidence(labels, component, evidence)
-        scores = batch.scores(potentials, labels)
-        score = float(scores.sum())
-        return MapResult(
-            labels=labels,
-            score=score,
-            upper_bound=score,
-            optimal=True,
-            status=f"optimal: {n_frustrated} of {faces.n_faces} faces are frustrated",
+        return optimal_result(
+            batch,
+            potentials,
+            labels,
+            how=f"{n_frustrated} of {faces.n_faces} faces are frustrated",
             method="PlanarIsing",
-            n_iter=1,
-            scores=scores,
-            optimal_examples=np.ones(batch.n_examples, dtype=np.bool_),
         )
 
 
 def _unsatisfied_edges(
     model: SpinModel, faces: Faces, max_frustrated: int
-) -> tuple[NDArray[np.bool_], int]:
+) -> tuple[BoolArray, int]:
     """A lightest set of edges that meets the frustrated faces oddly and the others evenly."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -327,9 +330,7 @@ def _shortest_paths(dual: object, frustrated: LongArray) -> tuple[LongArray, Lon
     return np.concatenate(here), np.concatenate(there)
 
 
-def _with_evidence(
-    labels: NDArray[np.int32], component: LongArray, evidence: NDArray[np.int32]
-) -> NDArray[np.int32]:
+def _with_evidence(labels: IntArray, component: LongArray, evidence: IntArray) -> IntArray:
     """Exchange the labels of components whose observed variable has the other one."""
     observed = np.flatnonzero(evidence >= 0)
     counts = np.bincount(component[observed])
@@ -344,7 +345,7 @@ def _with_evidence(
     return np.where(flip[component], 1 - labels, labels).astype(np.int32)
 
 
-# -- Exact log-partition of planar Ising models without field, by a Pfaffian ---------------
+# -- Log-partition: the Kasteleyn-Fisher Pfaffian ------------------------------------------
 # Let ``s`` be any spins and ``K_e = J_e s_i s_j`` the couplings seen from them.  Other spins
 # differ from ``s`` at some variables; the edges with exactly one end among these form a cut, and
 #
@@ -362,10 +363,6 @@ def _with_evidence(
 # All terms of the sum are positive, but those of an elimination are not, and at low temperature
 # (from about ``|J| = 10`` on) digits cancel.  Therefore the determinant is computed in two orders,
 # and the answer is given only if they agree.
-#
-# References: Kasteleyn, "Dimer statistics and phase transitions", Journal of Mathematical Physics
-# 4 (1963); Fisher, "On the dimer solution of planar Ising models", same journal 7 (1966).
-
 
 #: Sum of two couplings against the chosen spins whose exponential is still in range.
 MAX_EXPONENT = 600.0
@@ -426,7 +423,7 @@ def _strong_spins(model: SpinModel) -> tuple[FloatArray, LongArray]:
 
 
 def _log_pfaffians(
-    model: SpinModel, faces: Faces, seen: FloatArray, used: NDArray[np.bool_]
+    model: SpinModel, faces: Faces, seen: FloatArray, used: BoolArray
 ) -> tuple[float, float]:
     """Logarithm of the sum over cuts of the edges ``used``, by two orders of elimination."""
     from scipy.sparse import coo_array
@@ -463,9 +460,7 @@ def _half_log_determinant(matrix: Any) -> float:
     return 0.5 * float(np.log(np.abs(factors.U.diagonal())).sum())
 
 
-def _triangulated(
-    ends: LongArray, faces: Faces, used: NDArray[np.bool_]
-) -> tuple[LongArray, LongArray]:
+def _triangulated(ends: LongArray, faces: Faces, used: BoolArray) -> tuple[LongArray, LongArray]:
     """Edges with those added that cut every face into triangles, and the darts of these.
 
     Ears are cut off one by one: of the darts ``a, b, ...`` of a face, a new edge from the start of
@@ -498,7 +493,7 @@ def _triangulated(
 def _signs(n_variables: int, ends: LongArray, edges: LongArray) -> FloatArray:
     """+1: an edge points at its second end, -1: at its first; an odd number at each variable.
 
-    All point at their second ends to begin with; edges of a spanning tree are turned from the
+    All point at their second ends to begin with; edges of a spanning tree are reversed from the
     leaves on.  The roots come out right, as a triangulated component has as many edges as
     variables, modulo two.
     """

@@ -1,14 +1,14 @@
-r"""Maximum flow and minimum cut by augmenting paths between two search trees.
+r"""Boykov-Kolmogorov maximum flow / minimum s-t cut: augmenting paths between two search trees.
 
 A network has nodes, arcs between them, and two terminals that are not stored: ``terminal[i]`` is
 the residual capacity from the source to node ``i`` if it is positive, and minus that from ``i`` to
 the sink if it is negative.  Two trees of arcs with residual capacity grow from the terminals.
-Where they touch, the flow along the path is raised by its bottleneck; nodes whose arc to the
+Where they touch, the flow along the path is augmented by its bottleneck; nodes whose arc to the
 parent is then saturated are *orphans*, which look for another parent and become free if there is
-none.  When no node can grow, nodes of the source tree are one side of a minimum cut, and those of
-the sink tree one side of another; they differ by the free nodes.
+none.  When no *active* node can grow, nodes of the source tree are one side of a minimum cut, and
+those of the sink tree one side of another; they differ by the free nodes.
 
-An orphan takes the parent with the shortest way to the terminal.  Distances are kept with the time
+An orphan takes the parent with the shortest path to the terminal.  Distances are kept with the time
 at which they were known to be right, so that most walks to the terminal end after one step.
 
 Range: capacities are non-negative and may be infinite.  A path without finite capacity has no
@@ -47,14 +47,14 @@ FREE, SOURCE, SINK = np.uint32(0), np.uint32(1), np.uint32(2)
 #: In place of an arc; all are above `LAST_ARC`.
 AT_TERMINAL, NO_PARENT, NO_ARC = np.uint32(2**32 - 1), np.uint32(2**32 - 2), np.uint32(2**32 - 3)
 LAST_ARC = np.uint32(2**32 - 4)
-#: Distance of a node that hangs from an orphan.
+#: Distance of a descendant of an orphan.
 FAR = np.uint32(2**31)
 #: Columns of `Trees.node`: what is read together lies together.
 PARENT, STAMP, DISTANCE, SIDE = ZERO, ONE, np.uint32(2), np.uint32(3)
 
 
 class Network(NamedTuple):
-    """Arcs sorted by the node that they leave; each has a reverse."""
+    """CutNetwork sorted by the node that they leave; each has a reverse."""
 
     offsets: IndexArray  # arcs of node i are offsets[i] .. offsets[i + 1]
     heads: IndexArray  # node that the arc enters
@@ -66,15 +66,15 @@ class Flow(NamedTuple):
 
     residual: FloatArray  # of each arc
     terminal: FloatArray  # of each node, see above
-    supply: FloatArray  # flow that enters the network at each node
-    conflict: ByteArray  # 1 at a node with an infinite way from source to sink
+    inflow: FloatArray  # flow that enters the network at each node
+    conflict: ByteArray  # 1 at a node with an infinite path from source to sink
 
 
 class Trees(NamedTuple):
-    """The two search trees, and queues of nodes that may grow and of orphans."""
+    """The two search trees, and queues of active nodes and of orphans."""
 
     node: IndexArray  # (n_nodes, 4): arc to the parent, time stamp, distance, side
-    waiting: ByteArray
+    is_active: ByteArray
     queue: IndexArray
     orphans: IndexArray
 
@@ -83,16 +83,16 @@ class Trees(NamedTuple):
 def solve(network: Network, flow: Flow, trees: Trees) -> None:
     """Raise the flow to its maximum; sides of the minimum cuts are then in ``trees.node``."""
     offsets, heads, reverses = network
-    residual, terminal, supply, conflict = flow
-    node, waiting, queue, orphans = trees
+    residual, terminal, inflow, conflict = flow
+    node, is_active, queue, orphans = trees
     n_nodes = np.uint32(len(terminal))
-    n_waiting = _plant(flow, trees)
+    n_active = _root_trees(flow, trees)
     head, clock = ZERO, ZERO
-    while n_waiting > ZERO:
+    while n_active > ZERO:
         i = queue[head]
-        head = _after(head, n_nodes)
-        n_waiting = np.uint32(n_waiting - ONE)
-        waiting[i] = 0
+        head = _ring_next(head, n_nodes)
+        n_active = np.uint32(n_active - ONE)
+        is_active[i] = 0
         side = node[i, SIDE]
         arc, last = offsets[i], offsets[np.uint32(i + ONE)]
         while node[i, SIDE] != FREE:
@@ -104,16 +104,18 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
                     j = heads[arc]
                     if node[j, SIDE] == FREE:
                         node[j, SIDE] = side
-                        _hang(j, back, i, node)
-                        if waiting[j] == 0:
-                            waiting[j] = 1
-                            queue[_place(head, n_waiting, n_nodes)] = j
-                            n_waiting = np.uint32(n_waiting + ONE)
+                        _set_parent(j, back, i, node)
+                        if is_active[j] == 0:
+                            is_active[j] = 1
+                            queue[_ring_end(head, n_active, n_nodes)] = j
+                            n_active = np.uint32(n_active + ONE)
                     elif node[j, SIDE] != side:
                         middle = arc if side == SOURCE else back
                         break
                     elif node[j, STAMP] <= node[i, STAMP] and node[j, DISTANCE] > node[i, DISTANCE]:
-                        _hang(j, back, i, node)  # a shorter way to the terminal, as far as is known
+                        _set_parent(
+                            j, back, i, node
+                        )  # a shorter path to the terminal, as far as is known
                 arc = np.uint32(arc + ONE)
             if middle == NO_ARC:
                 break
@@ -121,10 +123,10 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
             start, end, amount = _bottleneck(middle, heads, reverses, residual, node)
             amount = min(amount, min(terminal[start], -terminal[end]))
             if amount < np.inf:
-                supply[start] += amount
+                inflow[start] += amount
                 terminal[start] -= amount
                 terminal[end] += amount
-                _push(middle, reverses[middle], amount, residual)
+                _push_flow(middle, reverses[middle], amount, residual)
             else:
                 conflict[start] = 1
                 terminal[start] = 0.0
@@ -133,25 +135,25 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
             k = heads[reverses[middle]]
             while k != start:
                 up = node[k, PARENT]
-                if _push(reverses[up], up, amount, residual):
-                    n_orphans = _abandon_first(k, n_orphans, node, orphans)
+                if _push_flow(reverses[up], up, amount, residual):
+                    n_orphans = _add_orphan(k, n_orphans, node, orphans)
                 k = heads[up]
             if terminal[start] <= 0.0:
-                n_orphans = _abandon_first(start, n_orphans, node, orphans)
+                n_orphans = _add_orphan(start, n_orphans, node, orphans)
             k = heads[middle]
             while k != end:
                 up = node[k, PARENT]
-                if _push(up, reverses[up], amount, residual):
-                    n_orphans = _abandon_first(k, n_orphans, node, orphans)
+                if _push_flow(up, reverses[up], amount, residual):
+                    n_orphans = _add_orphan(k, n_orphans, node, orphans)
                 k = heads[up]
             if terminal[end] >= 0.0:
-                n_orphans = _abandon_first(end, n_orphans, node, orphans)
+                n_orphans = _add_orphan(end, n_orphans, node, orphans)
             # adopt: find parents for the orphans, or free them and make their children orphans
             first = np.uint32(n_nodes - n_orphans)
             clock = np.uint32(clock + ONE)
             while n_orphans > ZERO:
                 orphan = orphans[first]
-                first = _after(first, n_nodes)
+                first = _ring_next(first, n_nodes)
                 n_orphans = np.uint32(n_orphans - ONE)
                 if _adopt(orphan, clock, offsets, heads, reverses, residual, node):
                     continue
@@ -162,55 +164,55 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
                     if node[k, SIDE] == own:
                         if node[k, PARENT] == reverses[out]:
                             node[k, PARENT] = NO_PARENT
-                            orphans[_place(first, n_orphans, n_nodes)] = k
+                            orphans[_ring_end(first, n_orphans, n_nodes)] = k
                             n_orphans = np.uint32(n_orphans + ONE)
                         usable = reverses[out] if own == SOURCE else np.uint32(out)
-                        if waiting[k] == 0 and residual[usable] > 0.0:
-                            waiting[k] = 1
-                            queue[_place(head, n_waiting, n_nodes)] = k
-                            n_waiting = np.uint32(n_waiting + ONE)
+                        if is_active[k] == 0 and residual[usable] > 0.0:
+                            is_active[k] = 1
+                            queue[_ring_end(head, n_active, n_nodes)] = k
+                            n_active = np.uint32(n_active + ONE)
 
 
 @kernel
-def _plant(flow: Flow, trees: Trees) -> Index:
+def _root_trees(flow: Flow, trees: Trees) -> Index:
     """Trees of one level: the nodes with an arc from or to a terminal; their number."""
     node = trees.node
-    n_waiting = ZERO
+    n_active = ZERO
     for place in range(len(flow.terminal)):
         i = np.uint32(place)
-        flow.supply[i] = 0.0
+        flow.inflow[i] = 0.0
         flow.conflict[i] = 0
         node[i, STAMP] = ZERO
         if flow.terminal[i] == 0.0:
             node[i, SIDE] = FREE
             node[i, PARENT] = NO_PARENT
             node[i, DISTANCE] = ZERO
-            trees.waiting[i] = 0
+            trees.is_active[i] = 0
         else:
             node[i, SIDE] = SOURCE if flow.terminal[i] > 0.0 else SINK
             node[i, PARENT] = AT_TERMINAL
             node[i, DISTANCE] = ONE
-            trees.waiting[i] = 1
-            trees.queue[n_waiting] = i
-            n_waiting = np.uint32(n_waiting + ONE)
-    return n_waiting
+            trees.is_active[i] = 1
+            trees.queue[n_active] = i
+            n_active = np.uint32(n_active + ONE)
+    return n_active
 
 
 @kernel(forceinline=True)
-def _after(place: Index, n_places: Index) -> Index:
+def _ring_next(place: Index, n_places: Index) -> Index:
     """The next place of a ring."""
     return np.uint32(place + ONE) if place + ONE < n_places else ZERO
 
 
 @kernel(forceinline=True)
-def _place(first: Index, count: Index, n_places: Index) -> Index:
+def _ring_end(first: Index, count: Index, n_places: Index) -> Index:
     """The first place of a ring behind those that are taken."""
     place = np.uint32(first + count)
     return np.uint32(place - n_places) if place >= n_places else place
 
 
 @kernel(forceinline=True)
-def _hang(j: Index, arc: Index, i: Index, node: IndexArray) -> None:
+def _set_parent(j: Index, arc: Index, i: Index, node: IndexArray) -> None:
     """Make ``i`` the parent of ``j``."""
     node[j, PARENT] = arc
     node[j, STAMP] = node[i, STAMP]
@@ -218,7 +220,7 @@ def _hang(j: Index, arc: Index, i: Index, node: IndexArray) -> None:
 
 
 @kernel(forceinline=True)
-def _push(arc: Index, back: Index, amount: float, residual: FloatArray) -> bool:
+def _push_flow(arc: Index, back: Index, amount: float, residual: FloatArray) -> bool:
     """Send flow through one arc; whether that saturates it."""
     left = residual[arc] - amount
     other = residual[back] + amount
@@ -230,10 +232,11 @@ def _push(arc: Index, back: Index, amount: float, residual: FloatArray) -> bool:
 
 
 @kernel(forceinline=True)
-def _abandon_first(i: Index, n_orphans: Index, node: IndexArray, orphans: IndexArray) -> Index:
+def _add_orphan(i: Index, n_orphans: Index, node: IndexArray, orphans: IndexArray) -> Index:
     """Put a node before the other orphans, counted from the end of the ring; their number.
 
-    Along a path the one nearest to the terminal comes first, so that the others may hang from it.
+    Along a path the one nearest to the terminal comes first, so that the others may become its
+    children.
     """
     node[i, PARENT] = NO_PARENT
     n_orphans = np.uint32(n_orphans + ONE)
@@ -245,7 +248,7 @@ def _abandon_first(i: Index, n_orphans: Index, node: IndexArray, orphans: IndexA
 def _bottleneck(
     middle: Index, heads: IndexArray, reverses: IndexArray, residual: FloatArray, node: IndexArray
 ) -> tuple[Index, Index, float]:
-    """First and last node of the path through an arc, and the least residual on its way."""
+    """First and last node of the path through an arc, and its least residual."""
     amount = residual[middle]
     start = heads[reverses[middle]]
     arc = node[start, PARENT]
@@ -272,7 +275,7 @@ def _adopt(
     residual: FloatArray,
     node: IndexArray,
 ) -> bool:
-    """Hang an orphan on the neighbour that is nearest to the terminal, if there is one."""
+    """Attach an orphan to the neighbour that is nearest to the terminal, if there is one."""
     side = node[i, SIDE]
     parent, shortest = NO_PARENT, FAR
     for arc in range(offsets[i], offsets[np.uint32(i + ONE)]):
@@ -293,7 +296,7 @@ def _adopt(
 
 @kernel(forceinline=True)
 def _distance(j: Index, clock: Index, heads: IndexArray, node: IndexArray) -> Index:
-    """Steps from a node to its terminal, `FAR` from an orphan; remembered all along the way."""
+    """Arcs from a node to its terminal, `FAR` from an orphan; remembered all along the path."""
     distance = ZERO
     k = j
     while True:

@@ -1,19 +1,36 @@
-"""What minimum cuts share: the network of a graph, its buffers, and checks of what a cut can do."""
+"""Flow networks of binary pairwise models: submodular pairs as capacities of an s-t cut.
+
+Every variable chooses between two labels, ``first[i]`` (``x_i = 0``, the source's side) and
+``second[i]`` (``x_i = 1``, the sink's side); they are equal if there is no choice.  A table of a
+pair is then four numbers, in *normal form*
+
+    th(x_i, x_j) = constant + slope_i x_i + slope_j x_j
+                   - forward [x_i = 0, x_j = 1] - backward [x_i = 1, x_j = 0]
+
+with capacities ``forward, backward >= 0`` if ``th(0,0) + th(1,1) >= th(0,1) + th(1,0)``; two equal
+capacities where all four numbers are finite, because the least flow then goes to the terminals.  A
+hard zero is an infinite capacity, or forbids a label of one variable.
+
+Reference: Kolmogorov and Zabih, "What energy functions can be minimized via graph cuts?", IEEE
+Trans. Pattern Analysis and Machine Intelligence 26 (2004).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import ByteArray, FloatArray, IntArray
-from fieldfit.errors import InvalidInputError, ZeroWeightError
+from fieldfit._typing import BoolArray, ByteArray, FloatArray, Index, IntArray
+from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, conditioned_unary
+from fieldfit.graph.structure import Structure
+from fieldfit.inference.base import Evidence
+from fieldfit.inference.map.base import no_labelling
 from fieldfit.inference.map.graph_cut.boykov_kolmogorov import (
     SIDE,
     SINK,
@@ -27,31 +44,17 @@ from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.numeric.compile import kernel
 
 __all__ = [
-    "Arcs",
-    "arcs_of",
-    "choices_of",
-    "cut_choices",
+    "BinaryPairs",
+    "CutNetwork",
+    "binary_choices",
+    "cut_network",
     "examples_with",
+    "minimum_cut",
     "new_flow",
     "new_trees",
-    "raise_no_weight",
 ]
 
-# -- From tables of pairs to a flow network whose cuts are labellings ----------------------
-# Every variable chooses between two labels, ``first[i]`` (``x_i = 0``, the source's side) and
-# ``second[i]`` (``x_i = 1``); they are equal if there is no choice.  A table of a pair is then
-# four numbers, in *normal form*
-#
-#     th(x_i, x_j) = constant + slope_i x_i + slope_j x_j
-#                    - forward [x_i = 0, x_j = 1] - backward [x_i = 1, x_j = 0]
-#
-# with capacities ``forward, backward >= 0`` if ``th(0,0) + th(1,1) >= th(0,1) + th(1,0)``; two
-# equal capacities where all four numbers are finite, because the least flow then goes to the
-# terminals.  A hard zero is an infinite capacity, or forbids a label of one variable.
-#
-# Reference: Kolmogorov and Zabih, "What energy functions can be minimized via graph cuts?", IEEE
-# Trans. Pattern Analysis and Machine Intelligence 26 (2004).
-
+# -- Normal form of a table, and capacities ------------------------------------------------
 
 #: A pair counts as submodular if it is so up to this, relative to its entries: tables that are
 #: computed, e.g. as sums of weights, miss equality by rounding.
@@ -60,7 +63,7 @@ SLACK = 1e-12
 NOT_FIRST, NOT_SECOND = 1, 2
 
 
-class Pairs(NamedTuple):
+class BinaryPairs(NamedTuple):
     """A model of pairs with two labels to choose from for each variable."""
 
     unary: FloatArray
@@ -71,7 +74,7 @@ class Pairs(NamedTuple):
 
 
 @kernel
-def build_network(structure: Any, factors: IntArray, slot_arcs: IndexArray) -> Network:
+def build_network(structure: Structure, factors: IntArray, slot_arcs: IndexArray) -> Network:
     """One node for each variable, one arc for each slot of a pair, in the order of the slots.
 
     ``slot_arcs`` receives the arc of each slot.
@@ -94,7 +97,7 @@ def build_network(structure: Any, factors: IntArray, slot_arcs: IndexArray) -> N
 
 @kernel
 def choose_labels(
-    structure: Any, unary: FloatArray, first: IntArray, second: IntArray, counts: IntArray
+    structure: Structure, unary: FloatArray, first: IntArray, second: IntArray, counts: IntArray
 ) -> None:
     """First and last possible label of each variable, and how many are possible."""
     for i in range(len(structure.cardinalities)):
@@ -108,7 +111,9 @@ def choose_labels(
 
 
 @kernel(forceinline=True)
-def four_entries(structure: Any, pairs: Pairs, factor: int) -> tuple[float, float, float, float]:
+def pair_table(
+    structure: Structure, pairs: BinaryPairs, factor: Index
+) -> tuple[float, float, float, float]:
     """``th(0,0), th(0,1), th(1,0), th(1,1)`` of one pair."""
     slot = structure.scope_offsets[factor]
     i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
@@ -183,10 +188,10 @@ def normal_form(
 
 
 @kernel
-def find_unsuitable_pair(structure: Any, pairs: Pairs) -> int:
+def find_nonsubmodular_pair(structure: Structure, pairs: BinaryPairs) -> int:
     """The first pair that is not submodular, or -1."""
     for factor in pairs.factors:
-        t00, t01, t10, t11 = four_entries(structure, pairs, factor)
+        t00, t01, t10, t11 = pair_table(structure, pairs, factor)
         if not is_submodular(t00, t01, t10, t11):
             return factor
     return -1
@@ -194,8 +199,8 @@ def find_unsuitable_pair(structure: Any, pairs: Pairs) -> int:
 
 @kernel
 def fill_capacities(
-    structure: Any,
-    pairs: Pairs,
+    structure: Structure,
+    pairs: BinaryPairs,
     slot_arcs: IndexArray,
     residual: FloatArray,
     terminal: FloatArray,
@@ -212,7 +217,7 @@ def fill_capacities(
         terminal[i] = pairs.unary[start + pairs.first[i]] - pairs.unary[start + pairs.second[i]]
         forbidden[i] = 0
     for factor in pairs.factors:
-        t00, t01, t10, t11 = four_entries(structure, pairs, factor)
+        t00, t01, t10, t11 = pair_table(structure, pairs, factor)
         _, slope_i, slope_j, forward, backward, not_i, not_j = normal_form(t00, t01, t10, t11)
         slot = structure.scope_offsets[factor]
         i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
@@ -234,11 +239,11 @@ def fill_capacities(
     return empty
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The network of a graph, and its minimum cut -------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Arcs:
+class CutNetwork:
     """The flow network of a graph of pairs: one node for each variable, two arcs for each pair."""
 
     network: Network
@@ -247,13 +252,13 @@ class Arcs:
 
 
 # weak keys, and values that do not refer to the graph: a graph takes its network with it
-_kept_arcs: WeakKeyDictionary[FactorGraph, Arcs] = WeakKeyDictionary()
+_NETWORKS: WeakKeyDictionary[FactorGraph, CutNetwork] = WeakKeyDictionary()
 
 
-def arcs_of(graph: FactorGraph, method: str) -> Arcs:
+def cut_network(graph: FactorGraph, method: str) -> CutNetwork:
     """The network of a graph, made once; refuses factors of more than two variables."""
-    arcs = _kept_arcs.get(graph)
-    if arcs is None:
+    cuts = _NETWORKS.get(graph)
+    if cuts is None:
         large = np.flatnonzero(graph.arities > 2)
         if len(large):
             raise InvalidInputError(
@@ -263,76 +268,71 @@ def arcs_of(graph: FactorGraph, method: str) -> Arcs:
         factors = np.flatnonzero(graph.arities == 2).astype(np.int32)
         slot_arcs = np.zeros(graph.n_slots, dtype=np.uint32)
         network = build_network(graph.structure, factors, slot_arcs)
-        arcs = _kept_arcs[graph] = Arcs(network, slot_arcs, factors)
-    return arcs
+        cuts = _NETWORKS[graph] = CutNetwork(network, slot_arcs, factors)
+    return cuts
 
 
-def choices_of(
+def binary_choices(
     graph: FactorGraph,
     potentials: Potentials,
-    observed: dict[int, int] | ArrayLike | None,
+    observed: Evidence,
     factors: IntArray,
-) -> tuple[Pairs, IntArray]:
+) -> tuple[BinaryPairs, IntArray]:
     """The first and last possible label of every variable, and how many are possible."""
     unary = conditioned_unary(graph, potentials, observed)
     constants = potentials.factor_values[graph.table_offsets[:-1][graph.arities == 0]]
     if np.isneginf(constants).any():
-        raise_no_weight("a constant factor is -inf")
+        raise no_labelling("a constant factor is -inf")
     first, second, counts = (np.empty(graph.n_variables, dtype=np.int32) for _ in range(3))
     choose_labels(graph.structure, unary, first, second, counts)
     empty = np.flatnonzero(counts == 0)
     if len(empty):
-        raise_no_weight(f"no label of variable {empty[0]} is possible")
+        raise no_labelling(f"no label of variable {empty[0]} is possible")
     # kernels are compiled for writeable arrays; a read-only view is copied
     tables = np.require(potentials.factor_values, np.float64, ["C", "W"])
-    return Pairs(unary, tables, factors, first, second), counts
+    return BinaryPairs(unary, tables, factors, first, second), counts
 
 
-def cut_choices(graph: FactorGraph, arcs: Arcs, pairs: Pairs) -> NDArray[np.uint8]:
+def minimum_cut(graph: FactorGraph, cuts: CutNetwork, pairs: BinaryPairs) -> ByteArray:
     """A minimum cut of submodular pairs: 1 for each variable that takes its second label."""
-    flow = new_flow(graph.n_variables, len(arcs.network.heads))
+    flow = new_flow(graph.n_variables, len(cuts.network.heads))
     forbidden = np.empty(graph.n_variables, dtype=np.uint8)
     empty = fill_capacities(
-        graph.structure, pairs, arcs.slot_arcs, flow.residual, flow.terminal, forbidden
+        graph.structure, pairs, cuts.slot_arcs, flow.residual, flow.terminal, forbidden
     )
     if empty >= 0:
-        raise_no_weight(f"hard zeros exclude every label of variable {empty}")
+        raise no_labelling(f"hard zeros exclude every label of variable {empty}")
     trees = new_trees(graph.n_variables)
-    solve(arcs.network, flow, trees)
+    solve(cuts.network, flow, trees)
     if flow.conflict.any():
         where = np.flatnonzero(flow.conflict)[0]
-        raise_no_weight(f"hard zeros around variable {where} contradict each other")
+        raise no_labelling(f"hard zeros around variable {where} contradict each other")
     # free nodes may be on either side: of equally good labels the first
-    choices: NDArray[np.uint8] = (trees.node[:, SIDE] == SINK).astype(np.uint8)
+    choices: ByteArray = (trees.node[:, SIDE] == SINK).astype(np.uint8)
     return choices
 
 
 def new_flow(n_nodes: int, n_arcs: int) -> Flow:
-    """Room for a flow; capacities are not set."""
+    """Arrays for a flow; capacities are not set."""
     return Flow(
         residual=np.empty(n_arcs),
         terminal=np.empty(n_nodes),
-        supply=np.empty(n_nodes),
+        inflow=np.empty(n_nodes),
         conflict=np.empty(n_nodes, dtype=np.uint8),
     )
 
 
 def new_trees(n_nodes: int) -> Trees:
-    """Room for the search trees."""
+    """Arrays for the search trees."""
     return Trees(
         node=np.empty((n_nodes, 4), dtype=np.uint32),
-        waiting=np.empty(n_nodes, dtype=np.uint8),
+        is_active=np.empty(n_nodes, dtype=np.uint8),
         queue=np.empty(n_nodes, dtype=np.uint32),
         orphans=np.empty(n_nodes, dtype=np.uint32),
     )
 
 
-def examples_with(batch: Batch, variables: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def examples_with(batch: Batch, variables: BoolArray) -> BoolArray:
     """Which examples have a variable of a given set."""
-    some: NDArray[np.bool_] = batch.max_variables(variables.astype(np.float64)) > 0.0
+    some: BoolArray = batch.max_variables(variables.astype(np.float64)) > 0.0
     return some
-
-
-def raise_no_weight(reason: str) -> NoReturn:
-    """The error for a model that excludes every labelling."""
-    raise ZeroWeightError(f"the model (with its evidence) has total weight zero: {reason}")

@@ -1,6 +1,6 @@
-r"""Expansion moves: labellings of many labels by a minimum cut for each move.
+r"""Alpha-expansion: MAP with many labels by a sequence of minimum cuts.
 
-A *move* to label ``c`` lets every variable keep its label or take ``c``.  With
+An *expansion move* to label ``c`` lets every variable keep its label or take ``c``.  With
 ``th(a, b) + th(c, c) >= th(a, c) + th(c, b)`` the best of these labellings, of which there are
 exponentially many, is a minimum cut.  Rounds of moves to all labels end when none improves the
 score.  If ``V = -th`` is a metric on every pair and unary potentials are at most 0, the cost
@@ -16,7 +16,6 @@ Trans. Pattern Analysis and Machine Intelligence 23 (2001).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +23,14 @@ from fieldfit._typing import BoolArray, FloatArray, IntArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.ragged import expand
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.map.graph_cut.boykov_kolmogorov import SIDE, SINK, Flow, Trees, solve
 from fieldfit.inference.map.graph_cut.cut_network import (
     NOT_FIRST,
     NOT_SECOND,
-    Arcs,
-    Pairs,
+    BinaryPairs,
+    CutNetwork,
     examples_with,
     fill_capacities,
     is_submodular,
@@ -39,15 +40,14 @@ from fieldfit.inference.map.graph_cut.cut_network import (
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.numeric.compile import kernel
 
-__all__ = ["Expansion", "expand"]
+__all__ = ["ExpansionResult", "alpha_expansion"]
 
-# -- Moves ---------------------------------------------------------------------------------
-# Kernels of expansion moves: where they start, what they may change, and what pairs they need.
+# -- Kernels: the start, the labels that a move offers, and the pairs that it accepts ------
 
 
 @kernel
 def take_best_labels(
-    structure: Any, unary: FloatArray, moving: BoolArray, labels: IntArray
+    structure: Structure, unary: FloatArray, moving: BoolArray, labels: IntArray
 ) -> None:
     """Give every moving variable its best label by itself."""
     for i in range(len(labels)):
@@ -58,7 +58,7 @@ def take_best_labels(
 
 @kernel
 def offer_label(
-    structure: Any,
+    structure: Structure,
     unary: FloatArray,
     moving: BoolArray,
     labels: IntArray,
@@ -84,8 +84,12 @@ def offer_label(
 
 
 @kernel
-def find_unsuitable_move(
-    structure: Any, unary: FloatArray, tables: FloatArray, factors: IntArray, moving: BoolArray
+def find_nonsubmodular_move(
+    structure: Structure,
+    unary: FloatArray,
+    tables: FloatArray,
+    factors: IntArray,
+    moving: BoolArray,
 ) -> IntArray:
     """Factor and labels ``a, b, c`` for which a move to ``c`` is no minimum cut; -1 if none.
 
@@ -137,15 +141,14 @@ def _is_potts(table: FloatArray, n_rows: int, n_columns: int) -> bool:
     return True
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- Rounds of moves -----------------------------------------------------------------------
 
 #: A move must gain more than this, relative to the score, to count: less is rounding.
 GAIN = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Expansion:
+class ExpansionResult:
     """The labelling that moves lead to; ``converged`` if no single move improves it."""
 
     labels: IntArray
@@ -153,27 +156,27 @@ class Expansion:
     converged: bool
 
 
-def expand(
+def alpha_expansion(
     batch: Batch,
-    arcs: Arcs,
-    pairs: Pairs,
+    cuts: CutNetwork,
+    pairs: BinaryPairs,
     potentials: Potentials,
     by_moves: BoolArray,
     start: IntArray,
     max_iter: int,
-) -> Expansion:
+) -> ExpansionResult:
     """Rounds of moves for some examples; the variables of the others keep their label of ``start``.
 
     An example leaves when a whole round has not improved it, so it does not depend on its company.
     """
     graph, structure = batch.graph, batch.graph.structure
-    moving = np.repeat(by_moves, np.diff(batch.variable_offsets))
-    _require_moves(batch, arcs, pairs, moving)
+    moving = expand(by_moves, batch.variable_offsets)
+    _require_moves(batch, cuts, pairs, moving)
     labels = start.copy()
     take_best_labels(structure, pairs.unary, moving, labels)
     scores = batch.scores(potentials, labels)
     offered = np.empty_like(labels)
-    flow = new_flow(graph.n_variables, len(arcs.network.heads))
+    flow = new_flow(graph.n_variables, len(cuts.network.heads))
     trees = new_trees(graph.n_variables)
     active = by_moves.copy()
     n_labels = int(graph.cardinalities[moving].max(initial=0))
@@ -181,44 +184,44 @@ def expand(
     while n_rounds < max_iter and active.any():
         n_rounds += 1
         improved = np.zeros_like(active)
-        moving = np.repeat(active, np.diff(batch.variable_offsets))
+        moving = expand(active, batch.variable_offsets)
         for label in range(n_labels):
             if offer_label(structure, pairs.unary, moving, labels, label, offered) == 0:
                 continue
             choice = pairs._replace(first=labels, second=offered)
-            changed, possible = _best_move(batch, arcs, choice, flow, trees)
+            changed, possible = _best_move(batch, cuts, choice, flow, trees)
             changed_scores = batch.scores(potentials, changed)
             with np.errstate(invalid="ignore"):  # from one impossible labelling to another
                 gains = changed_scores - scores > GAIN * (1.0 + np.abs(changed_scores))
             better = active & possible & gains
-            taken = np.repeat(better, np.diff(batch.variable_offsets))
+            taken = expand(better, batch.variable_offsets)
             labels = np.where(taken, changed, labels)
             scores = np.where(better, changed_scores, scores)
             improved |= better
         active &= improved
-    return Expansion(labels, n_rounds, converged=not active.any())
+    return ExpansionResult(labels, n_rounds, converged=not active.any())
 
 
 def _best_move(
-    batch: Batch, arcs: Arcs, choice: Pairs, flow: Flow, trees: Trees
+    batch: Batch, cuts: CutNetwork, choice: BinaryPairs, flow: Flow, trees: Trees
 ) -> tuple[IntArray, BoolArray]:
     """The best labelling within a move, and the examples in which hard zeros allow any."""
     graph = batch.graph
     forbidden = np.empty(graph.n_variables, dtype=np.uint8)
     fill_capacities(
-        graph.structure, choice, arcs.slot_arcs, flow.residual, flow.terminal, forbidden
+        graph.structure, choice, cuts.slot_arcs, flow.residual, flow.terminal, forbidden
     )
-    solve(arcs.network, flow, trees)
+    solve(cuts.network, flow, trees)
     labels = np.where(trees.node[:, SIDE] == SINK, choice.second, choice.first)
     impossible = (flow.conflict != 0) | (forbidden == (NOT_FIRST | NOT_SECOND))
     return labels, ~examples_with(batch, impossible)
 
 
-def _require_moves(batch: Batch, arcs: Arcs, pairs: Pairs, moving: BoolArray) -> None:
+def _require_moves(batch: Batch, cuts: CutNetwork, pairs: BinaryPairs, moving: BoolArray) -> None:
     structure = batch.graph.structure
     factor, a, b, c = (
         int(k)
-        for k in find_unsuitable_move(structure, pairs.unary, pairs.tables, arcs.factors, moving)
+        for k in find_nonsubmodular_move(structure, pairs.unary, pairs.tables, cuts.factors, moving)
     )
     if factor >= 0:
         start, stop = structure.table_offsets[factor : factor + 2]

@@ -1,50 +1,54 @@
-r"""Best labellings by minimum cuts.
+r"""Graph cuts: MAP of submodular binary models by maximum flow, of many labels by alpha-expansion.
 
-If every variable has two labels and every pair of variables would rather agree,
+If every variable has two labels and every pair of variables prefers equal ones,
 
     th_a(0,0) + th_a(1,1) >= th_a(0,1) + th_a(1,0)                          (submodular)
 
-then ``-s(y)`` is, up to a constant, the capacity of a cut in a network with one node for each
-variable, and a minimum cut is a best labelling (Greig, Porteous and Seheult 1989; Kolmogorov and
-Zabih 2004).  The cut comes from a maximum flow, see
-`fieldfit.inference.map.graph_cut.boykov_kolmogorov`.
+then ``-s(y)`` is, up to a constant, the capacity of an s-t cut in a network with one node for each
+variable, and a minimum cut is a best labelling.  The cut comes from a maximum flow
+(`fieldfit.inference.map.graph_cut.boykov_kolmogorov`).  More than two labels take one cut for each
+expansion move (`fieldfit.inference.map.graph_cut.expansion_moves`).
 
-More than two labels take one cut for each *move*:
-`fieldfit.inference.map.graph_cut.expansion_moves`.
+References: Greig, Porteous and Seheult, "Exact maximum a posteriori estimation for binary images",
+J. Royal Statistical Society B 51 (1989); Kolmogorov and Zabih, "What energy functions can be
+minimized via graph cuts?", IEEE Trans. Pattern Analysis and Machine Intelligence 26 (2004).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._typing import IntArray
+from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.map.base import MapSearch
+from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.map.base import MapSearch, certified_result, optimal_result
 from fieldfit.inference.map.graph_cut.cut_network import (
-    Arcs,
-    Pairs,
-    arcs_of,
-    choices_of,
-    cut_choices,
+    BinaryPairs,
+    CutNetwork,
+    binary_choices,
+    cut_network,
     examples_with,
-    find_unsuitable_pair,
-    four_entries,
+    find_nonsubmodular_pair,
+    minimum_cut,
+    pair_table,
 )
-from fieldfit.inference.map.graph_cut.expansion_moves import expand
-from fieldfit.inference.map.max_product import MEETING, message_bounds
+from fieldfit.inference.map.graph_cut.expansion_moves import ExpansionResult, alpha_expansion
+from fieldfit.inference.map.max_product import message_bounds
 
 __all__ = ["MaxFlow"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaxFlow(MapSearch):
-    """Best labellings of submodular pairs by minimum cuts, good ones of metric pairs by moves.
+    """Best labellings of submodular pairs by minimum cuts, good ones of metric pairs by expansion.
 
     Factors have at most two variables.  An example in which every variable has at most two labels
     (or only one that is possible) is solved exactly; its pairs must be submodular.  Any other
@@ -72,95 +76,65 @@ class MaxFlow(MapSearch):
     ([1, 1, 1], 3.0, True)
     """
 
-    max_iter: int = 100
+    max_iter: int = field(default=100, kw_only=False)
     bound_sweeps: int = 20
+
+    def __post_init__(self) -> None:
+        require_integer("max_iter", self.max_iter, at_least=1)
+        require_integer("bound_sweeps", self.bound_sweeps, at_least=1)
 
     def run_batch(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
-        if self.max_iter < 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
-        if self.bound_sweeps < 1:
-            raise InvalidInputError(f"bound_sweeps must be at least 1, got {self.bound_sweeps}")
         graph = batch.graph
-        arcs = arcs_of(graph, "MaxFlow")
-        pairs, counts = choices_of(graph, potentials, observed, arcs.factors)
+        cuts = cut_network(graph, "MaxFlow")
+        pairs, counts = binary_choices(graph, potentials, observed, cuts.factors)
         by_moves = examples_with(batch, (graph.cardinalities > 2) & (counts > 1))
         if not by_moves.any():
-            labels = minimum_cut(graph, arcs, pairs)
-            return _optimal(batch, potentials, labels, arcs)
-        moving = np.repeat(by_moves, np.diff(batch.variable_offsets))
+            labels = submodular_labels(graph, cuts, pairs)
+            n_arcs = len(cuts.network.heads)
+            how = f"minimum cut of a network of {graph.n_variables} nodes and {n_arcs} arcs"
+            return optimal_result(batch, potentials, labels, how=how, method="MaxFlow")
+        moving = expand(by_moves, batch.variable_offsets)
         start = pairs.first.copy()
         if not by_moves.all():  # variables that move stay where they are, in the cut of the others
             second = np.where(moving, pairs.first, pairs.second)
-            start[~moving] = minimum_cut(graph, arcs, pairs._replace(second=second))[~moving]
-        expansion = expand(batch, arcs, pairs, potentials, by_moves, start, self.max_iter)
+            start[~moving] = submodular_labels(graph, cuts, pairs._replace(second=second))[~moving]
+        expansion = alpha_expansion(batch, cuts, pairs, potentials, by_moves, start, self.max_iter)
         scores = batch.scores(potentials, expansion.labels)
         dual = message_bounds(batch, potentials, observed, self.bound_sweeps)
-        bounds = np.where(by_moves, np.maximum(dual, scores), scores)
-        with np.errstate(invalid="ignore"):  # an impossible labelling with an infinite bound
-            meets = bounds - scores <= MEETING * np.maximum(1.0, np.abs(scores))
-        proved = (scores > -np.inf) & meets
-        score, bound = float(scores.sum()), float(bounds.sum())
-        return MapResult(
-            labels=expansion.labels,
-            score=score,
-            upper_bound=bound,
-            optimal=bool(proved.all()),
-            status=_status(expansion.n_rounds, expansion.converged, score, bound, proved),
+        return certified_result(
+            expansion.labels,
+            scores,
+            np.where(by_moves, dual, scores),
+            how=_how(expansion),
             method="MaxFlow(expansion)",
             converged=expansion.converged,
             n_iter=expansion.n_rounds,
-            scores=scores,
-            optimal_examples=proved,
         )
 
 
-def minimum_cut(graph: FactorGraph, arcs: Arcs, pairs: Pairs) -> NDArray[np.int32]:
+def submodular_labels(graph: FactorGraph, cuts: CutNetwork, pairs: BinaryPairs) -> IntArray:
     """Labels of a minimum cut; refuses pairs that are not submodular."""
-    unsuitable = find_unsuitable_pair(graph.structure, pairs)
+    unsuitable = find_nonsubmodular_pair(graph.structure, pairs)
     if unsuitable >= 0:
-        t00, t01, t10, t11 = four_entries(graph.structure, pairs, unsuitable)
+        t00, t01, t10, t11 = pair_table(graph.structure, pairs, unsuitable)
         raise InvalidInputError(
             f"factor {unsuitable} must be submodular, th(0,0) + th(1,1) >= th(0,1) + th(1,0), for "
             f"MaxFlow, got {t00:.6g} + {t11:.6g} < {t01:.6g} + {t10:.6g}; RoofDuality takes any "
             "pairs of two labels"
         )
-    return np.where(cut_choices(graph, arcs, pairs) == 1, pairs.second, pairs.first)
+    return np.where(minimum_cut(graph, cuts, pairs) == 1, pairs.second, pairs.first)
 
 
-def _optimal(
-    batch: Batch, potentials: Potentials, labels: NDArray[np.int32], arcs: Arcs
-) -> MapResult:
-    scores = batch.scores(potentials, labels)
-    score = float(scores.sum())
-    n_nodes, n_arcs = batch.graph.n_variables, len(arcs.network.heads)
-    return MapResult(
-        labels=labels,
-        score=score,
-        upper_bound=score,
-        optimal=True,
-        status=f"optimal: minimum cut of a network of {n_nodes} nodes and {n_arcs} arcs",
-        method="MaxFlow",
-        n_iter=1,
-        scores=scores,
-        optimal_examples=np.ones(batch.n_examples, dtype=np.bool_),
-    )
-
-
-def _status(
-    n_rounds: int, converged: bool, score: float, bound: float, proved: NDArray[np.bool_]
-) -> str:
-    rounds = f"{n_rounds} round{'s' if n_rounds != 1 else ''} of expansion moves"
-    how = f"{'' if converged else 'stopped after '}{rounds}"
-    if converged:
-        how += ", no single move improves the labelling"
-    if score == -np.inf:
-        return f"{how}; the labelling found breaks a hard constraint, try an exact method"
-    if proved.all():
-        return f"{how}; the labelling is optimal"
-    return f"{how}; the labelling is at most {bound - score:.3g} below the best score"
+def _how(expansion: ExpansionResult) -> str:
+    n = expansion.n_rounds
+    rounds = f"{n} round{'s' if n != 1 else ''} of expansion moves"
+    if expansion.converged:
+        return f"{rounds}, no single move improves the labelling"
+    return f"stopped after {rounds}"

@@ -1,33 +1,46 @@
-r"""Roof duality (QPBO): the relaxation over the local polytope for pairs of two labels, by a cut.
+r"""QPBO (roof duality): the half-integral LP relaxation of binary pairwise MAP, by one minimum cut.
 
 For any pairwise model of two labels, submodular or not,
 
     max_{tau in L} <th, tau>  >=  max_y s(y)
 
-has an optimum with unary beliefs in ``{0, 1/2, 1}``; it is half a minimum cut in a network with two
-nodes for each variable (`fieldfit.inference.map.graph_cut.roof_duality`).  Variables with belief 0
-or 1 are
-*persistent*: some best labelling has all of these labels.  If there are no others, the labelling
-is proved optimal.
+over the local polytope ``L`` has an optimum with unary beliefs in ``{0, 1/2, 1}``; it is half a
+minimum cut in a network with two nodes for each variable.  Variables with belief 0 or 1 are
+*persistent*: some best labelling has all of these labels.  If there are no others, the labelling is
+proved optimal.
 
-References: see `fieldfit.inference.map.graph_cut.roof_duality`.
+The doubled network: node ``i`` on the source's side says ``x_i = 0`` and node ``i + n`` on the
+source's side says ``x_i = 1``.  A pair that is submodular joins the copies ``i, j`` and their
+mirrors; any other pair is submodular after ``x_j`` is switched (a gauge transformation), and joins
+``i`` to the mirror of ``j``.  The mirror of an arc from ``u`` to ``v`` goes from the mirror of
+``v`` to that of ``u``.  A constant less half the minimum cut is the value of the relaxation, in
+which a variable whose nodes say the same has a label and any other has belief one half.  Two copies
+have the arcs of one graph twice: arc ``a`` of node ``i`` is arc ``a + m`` of node ``i + n``,
+whatever its head.
+
+References: Hammer, Hansen and Simeone, "Roof duality, complementation and persistency in quadratic
+0-1 optimization", Mathematical Programming 28 (1984); Boros and Hammer, "Pseudo-Boolean
+optimization", Discrete Applied Mathematics 123 (2002); Kolmogorov and Rother, "Minimizing
+nonsubmodular functions with graph cuts - a review", IEEE Trans. Pattern Analysis and Machine
+Intelligence 29 (2007).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fieldfit._typing import ByteArray, FloatArray, Index
+from fieldfit._typing import ByteArray, FloatArray, Index, IntArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.map.base import MapSearch
+from fieldfit.graph.structure import Structure
+from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.map.base import MapSearch, certified_result, no_labelling
 from fieldfit.inference.map.graph_cut.boykov_kolmogorov import (
     FREE,
     SIDE,
@@ -40,40 +53,23 @@ from fieldfit.inference.map.graph_cut.boykov_kolmogorov import (
 from fieldfit.inference.map.graph_cut.cut_network import (
     NOT_FIRST,
     NOT_SECOND,
-    Arcs,
-    Pairs,
-    arcs_of,
-    choices_of,
-    cut_choices,
-    four_entries,
+    BinaryPairs,
+    CutNetwork,
+    binary_choices,
+    cut_network,
     is_submodular,
+    minimum_cut,
     new_flow,
     new_trees,
     normal_form,
-    raise_no_weight,
+    pair_table,
 )
-from fieldfit.inference.map.max_product import MEETING, ascend
+from fieldfit.inference.map.max_product import iterated_conditional_modes
 from fieldfit.numeric.compile import kernel
 
 __all__ = ["RoofDuality"]
 
-# -- Roof duality: the network of two copies of every variable, and what its cuts say ------
-# Node ``i`` on the source's side says ``x_i = 0`` and node ``i + n`` on the source's side says
-# ``x_i = 1``.  A pair that is submodular joins the copies ``i, j`` and their mirrors; any other
-# pair is submodular after ``x_j`` is turned round, and joins ``i`` to the mirror of ``j``.  The
-# mirror of an arc from ``u`` to ``v`` goes from the mirror of ``v`` to that of ``u``.  A constant
-# less half the minimum cut is the value of the relaxation over the local polytope, in which a
-# variable whose nodes say the same has a label and any other has belief one half.
-#
-# Two copies have the arcs of one graph twice: arc ``a`` of node ``i`` is arc ``a + m`` of node
-# ``i + n``, whatever its head.
-#
-# References: Hammer, Hansen and Simeone, "Roof duality, complementation and persistency in
-# quadratic 0-1 optimization", Mathematical Programming 28 (1984); Boros and Hammer,
-# "Pseudo-Boolean optimization", Discrete Applied Mathematics 123 (2002); Kolmogorov and Rother,
-# "Minimizing nonsubmodular functions with graph cuts - a review", IEEE Trans. Pattern Analysis and
-# Machine Intelligence 29 (2007).
-
+# -- The doubled network, and what its cuts say --------------------------------------------
 
 #: What is left of a capacity after a flow counts as nothing below this, relative to the capacity.
 SATURATED = 1e-12
@@ -89,9 +85,9 @@ class Constants(NamedTuple):
 
 
 @kernel
-def fill_copies(
-    structure: Any,
-    pairs: Pairs,
+def fill_doubled_network(
+    structure: Structure,
+    pairs: BinaryPairs,
     slot_arcs: IndexArray,
     network: Network,
     residual: FloatArray,
@@ -110,18 +106,18 @@ def fill_copies(
         forbidden[i] = 0
     constants.factor[:] = 0.0
     for factor in pairs.factors:
-        t00, t01, t10, t11 = four_entries(structure, pairs, factor)
+        t00, t01, t10, t11 = pair_table(structure, pairs, factor)
         slot = structure.scope_offsets[factor]
         i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
         there, back = np.int64(slot_arcs[slot]), np.int64(slot_arcs[slot + 1])
-        turned = not is_submodular(t00, t01, t10, t11)
-        if turned:
+        switched = not is_submodular(t00, t01, t10, t11)
+        if switched:
             t00, t01, t10, t11 = t01, t00, t11, t10
         value, slope_i, slope_j, forward, backward, not_i, not_j = normal_form(t00, t01, t10, t11)
         constants.factor[factor] = value
         terminal[i] -= slope_i
         forbidden[i] |= not_i
-        if turned:  # slope_j (1 - x_j), and the bits of the labels change places
+        if switched:  # slope_j (1 - x_j), and the bits of the labels change places
             constant[j] += slope_j
             terminal[j] += slope_j
             forbidden[j] |= ((not_j & NOT_FIRST) << 1) | ((not_j & NOT_SECOND) >> 1)
@@ -269,8 +265,8 @@ def _implies(arc: int, network: Network, residual: FloatArray) -> bool:
 
 @kernel
 def fill_beliefs(
-    structure: Any,
-    pairs: Pairs,
+    structure: Structure,
+    pairs: BinaryPairs,
     choices: ByteArray,
     unary_beliefs: FloatArray,
     tables: FloatArray,
@@ -306,10 +302,10 @@ def fill_beliefs(
         j = structure.slot_variables[slot + 1]
         n_columns = structure.cardinalities[j]
         if choices[i] == HALF and choices[j] == HALF:
-            t00, t01, t10, t11 = four_entries(structure, pairs, factor)
-            turned = not is_submodular(t00, t01, t10, t11)
+            t00, t01, t10, t11 = pair_table(structure, pairs, factor)
+            switched = not is_submodular(t00, t01, t10, t11)
             left, right = pairs.first[j], pairs.second[j]
-            if turned:
+            if switched:
                 left, right = right, left
             tables[start + pairs.first[i] * n_columns + left] = 0.5
             tables[start + pairs.second[i] * n_columns + right] = 0.5
@@ -333,23 +329,24 @@ def _linear(values: FloatArray, beliefs: FloatArray, start: int, stop: int) -> f
     return total
 
 
-# -- Turn variables round so that all pairs become submodular, where no cycle is frustrated ---
+# -- Gauge transformation: switch variables until all pairs are submodular -----------------
 
 
 @kernel
-def turn_round(structure: Any, network: Network, pairs: Pairs) -> bool:
-    """Swap first and second labels until every pair is submodular; False if that is impossible.
+def switch_to_submodular(structure: Structure, network: Network, pairs: BinaryPairs) -> bool:
+    """Switch first and second labels until every pair is submodular; False if that is impossible.
 
-    A search from any variable of a component decides for all others (Harary's balance of signed
-    graphs, 1953); pairs without interaction do not matter.  Labels are unchanged if it fails.
+    It is possible if no cycle is frustrated, i.e. if the signed graph of the couplings is balanced
+    (Harary 1953).  A search from any variable of a component decides for all others; pairs without
+    interaction do not matter.  Labels are unchanged if it fails.
     """
     n_variables = len(structure.cardinalities)
-    turns = np.full(n_variables, -1, dtype=np.int8)
+    switches = np.full(n_variables, -1, dtype=np.int8)
     queue = np.empty(n_variables, dtype=np.int32)
     for root in range(n_variables):
-        if turns[root] >= 0:
+        if switches[root] >= 0:
             continue
-        turns[root] = 0
+        switches[root] = 0
         queue[0] = root
         n_seen, n_done = 1, 0
         while n_done < n_seen:
@@ -357,25 +354,25 @@ def turn_round(structure: Any, network: Network, pairs: Pairs) -> bool:
             n_done += 1
             for arc in range(network.offsets[i], network.offsets[i + 1]):
                 factor = structure.slot_factors[structure.variable_slots[arc]]
-                t00, t01, t10, t11 = four_entries(structure, pairs, factor)
+                t00, t01, t10, t11 = pair_table(structure, pairs, factor)
                 agrees = is_submodular(t00, t01, t10, t11)
                 if agrees and is_submodular(t01, t00, t11, t10):
                     continue
                 j = network.heads[arc]
-                turn = turns[i] if agrees else 1 - turns[i]
-                if turns[j] < 0:
-                    turns[j] = turn
+                switch = switches[i] if agrees else 1 - switches[i]
+                if switches[j] < 0:
+                    switches[j] = switch
                     queue[n_seen] = j
                     n_seen += 1
-                elif turns[j] != turn:
+                elif switches[j] != switch:
                     return False
     for i in range(n_variables):
-        if turns[i] == 1:
+        if switches[i] == 1:
             pairs.first[i], pairs.second[i] = pairs.second[i], pairs.first[i]
     return True
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- The search ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -406,23 +403,24 @@ class RoofDuality(MapSearch):
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
+        observed: Evidence = None,
+        progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
         graph = batch.graph
-        arcs = arcs_of(graph, "RoofDuality")
-        pairs, counts = choices_of(graph, potentials, observed, arcs.factors)
+        cuts = cut_network(graph, "RoofDuality")
+        pairs, counts = binary_choices(graph, potentials, observed, cuts.factors)
         many = np.flatnonzero(counts > 2)
         if len(many):
             raise InvalidInputError(
                 f"variable {many[0]} must have at most two possible labels for RoofDuality, got "
                 f"{counts[many[0]]}; MaxFlow and MaxProduct take more"
             )
-        if turn_round(graph.structure, arcs.network, pairs):
-            choices = cut_choices(graph, arcs, pairs)
+        if switch_to_submodular(graph.structure, cuts.network, pairs):
+            choices = minimum_cut(graph, cuts, pairs)
             dual = None  # the labelling is optimal
         else:
-            choices, dual = _relaxed(batch, arcs, pairs)
+            choices, dual = _half_integral(batch, cuts, pairs)
         beliefs, linear = _beliefs(batch, pairs, choices)
         undecided = np.flatnonzero(choices == HALF).astype(np.int32)
         labels = np.where(choices == 1, pairs.second, pairs.first)
@@ -430,30 +428,26 @@ class RoofDuality(MapSearch):
             _complete(graph, pairs, undecided, labels)
         scores = batch.scores(potentials, labels)
         n_undecided = batch.sum_variables((choices == HALF).astype(np.float64))
-        # equal but for rounding
-        bounds = np.maximum(linear if dual is None else np.maximum(linear, dual), scores)
-        meets = bounds - scores <= MEETING * np.maximum(1.0, np.abs(scores))
-        proved = (scores > -np.inf) & (meets | (n_undecided == 0))
-        score, bound = float(scores.sum()), float(bounds.sum())
-        return MapResult(
-            labels=labels,
-            score=score,
-            upper_bound=bound,
-            optimal=bool(proved.all()),
-            status=_status(graph.n_variables, len(undecided), score, bound, proved),
+        n_decided = graph.n_variables - len(undecided)
+        all_or_some = "all" if len(undecided) == 0 else f"{n_decided} of"
+        return certified_result(
+            labels,
+            scores,
+            linear if dual is None else np.maximum(linear, dual),  # equal but for rounding
+            how=f"{all_or_some} {graph.n_variables} variables are decided",
             method="RoofDuality",
-            n_iter=1,
-            scores=scores,
-            optimal_examples=proved,
+            is_proved=n_undecided == 0,
             beliefs=beliefs,
         )
 
 
-def _relaxed(batch: Batch, arcs: Arcs, pairs: Pairs) -> tuple[ByteArray, FloatArray]:
+def _half_integral(
+    batch: Batch, cuts: CutNetwork, pairs: BinaryPairs
+) -> tuple[ByteArray, FloatArray]:
     """Choices and dual values by the network of two copies."""
     graph, structure = batch.graph, batch.graph.structure
-    n_arcs = len(arcs.network.heads)
-    offsets = arcs.network.offsets
+    n_arcs = len(cuts.network.heads)
+    offsets = cuts.network.offsets
     network = Network(
         offsets=np.concatenate([offsets, offsets[1:] + np.uint32(n_arcs)]),
         heads=np.empty(2 * n_arcs, dtype=np.uint32),
@@ -462,27 +456,27 @@ def _relaxed(batch: Batch, arcs: Arcs, pairs: Pairs) -> tuple[ByteArray, FloatAr
     flow = new_flow(2 * graph.n_variables, 2 * n_arcs)
     forbidden = np.empty(graph.n_variables, dtype=np.uint8)
     constants = Constants(np.empty(graph.n_variables), np.empty(graph.n_factors))
-    empty = fill_copies(
-        structure, pairs, arcs.slot_arcs, network, flow.residual, flow.terminal, forbidden,
+    empty = fill_doubled_network(
+        structure, pairs, cuts.slot_arcs, network, flow.residual, flow.terminal, forbidden,
         constants,
     )  # fmt: skip
     if empty >= 0:
-        raise_no_weight(f"hard zeros exclude every label of variable {empty}")
+        raise no_labelling(f"hard zeros exclude every label of variable {empty}")
     trees = new_trees(2 * graph.n_variables)
     solve(network, flow, trees)
     if flow.conflict.any():
         where = np.flatnonzero(flow.conflict)[0] % graph.n_variables
-        raise_no_weight(f"hard zeros around variable {where} contradict each other")
+        raise no_labelling(f"hard zeros around variable {where} contradict each other")
     choices = np.empty(graph.n_variables, dtype=np.uint8)
     read_choices(network, flow.residual, trees.node, choices)
     constant = graph.arities == 0
     constants.factor[constant] = pairs.tables[graph.table_offsets[:-1][constant]]
-    paid = 0.5 * flow.supply.reshape(2, -1).sum(axis=0)
+    paid = 0.5 * flow.inflow.reshape(2, -1).sum(axis=0)
     dual = batch.sum_variables(constants.variable - paid) + batch.sum_factors(constants.factor)
     return choices, dual
 
 
-def _beliefs(batch: Batch, pairs: Pairs, choices: ByteArray) -> tuple[Beliefs, FloatArray]:
+def _beliefs(batch: Batch, pairs: BinaryPairs, choices: ByteArray) -> tuple[Beliefs, FloatArray]:
     """Beliefs of the choices, and the linear score of each example."""
     graph = batch.graph
     unary, tables = np.zeros(graph.unary_offsets[-1]), np.zeros(graph.table_offsets[-1])
@@ -493,25 +487,11 @@ def _beliefs(batch: Batch, pairs: Pairs, choices: ByteArray) -> tuple[Beliefs, F
 
 
 def _complete(
-    graph: FactorGraph, pairs: Pairs, undecided: NDArray[np.int32], labels: NDArray[np.int32]
+    graph: FactorGraph, pairs: BinaryPairs, undecided: IntArray, labels: IntArray
 ) -> None:
     """Labels of undecided variables: the better one by itself, then single changes that help."""
     start = graph.unary_offsets[undecided]
     first, second = pairs.first[undecided], pairs.second[undecided]
     better = pairs.unary[start + second] > pairs.unary[start + first]
     labels[undecided] = np.where(better, second, first)
-    ascend(graph.structure, pairs.unary, pairs.tables, undecided, labels)
-
-
-def _status(
-    n_variables: int, n_undecided: int, score: float, bound: float, proved: NDArray[np.bool_]
-) -> str:
-    if n_undecided == 0:
-        how = f"all {n_variables} variables are decided"
-    else:
-        how = f"{n_variables - n_undecided} of {n_variables} variables are decided"
-    if score == -np.inf:
-        return f"{how}; the labelling found breaks a hard constraint, try an exact method"
-    if proved.all():
-        return f"{how}; the labelling is optimal"
-    return f"{how}; the labelling is at most {bound - score:.3g} below the best score"
+    iterated_conditional_modes(graph.structure, pairs.unary, pairs.tables, undecided, labels)
