@@ -158,7 +158,7 @@ def sweep_example(
         begin = table_offsets[n_outer + inner]
         n_entries = table_offsets[n_outer + inner + 1] - begin
         first, last = link_offsets[inner], link_offsets[inner + 1]
-        tangent, scale = model.tangent[inner], 1.0 / model.total[inner]
+        tangent, inverse_total = model.tangent[inner], 1.0 / model.total[inner]
         gap, is_too_small = 0.0, False
 
         # what comes in
@@ -205,7 +205,7 @@ def sweep_example(
         # the new belief
         largest, total = -np.inf, 0.0
         for y in range(n_entries):
-            target[y] *= scale
+            target[y] *= inverse_total
             largest = max(largest, target[y])
         if largest == -np.inf:
             return widest, n_outer + inner

@@ -187,13 +187,15 @@ class MeanField(Inference):
                 "that was found gives positive probability to a hard zero, so the bound is -inf"
             )
         else:
+            sweeps = "1 sweep" if outcome.n_iter == 1 else f"{outcome.n_iter} sweeps"
             status = ending(
                 converged,
-                f"beliefs last moved by {residual:.2g}, after {outcome.n_iter} sweeps; the lower "
-                "bound holds in any case",
+                f"beliefs moved by {residual:.2g} after {sweeps}",
                 self.tol,
                 "more sweeps",
             )
+            if not converged.all():
+                status += "; the lower bound holds in any case"
         return InferenceResult(
             beliefs=Beliefs(batch.graph, outcome.beliefs, products),
             log_partition=float(values.sum()),
