@@ -6,15 +6,19 @@ promises on every problem of `problems.py`.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import fieldfit as ff
+from fieldfit._registry import PUBLIC
 from fieldfit.inference.auto import Map
+from fieldfit.inference.base import Inference
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
 from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.inference.map.base import MapSearch
 from fieldfit.inference.map.linear_program import LinearProgram
 
 
@@ -192,4 +196,39 @@ MAP_SEARCHES = (
         )
         for schedule in ("flooding", "sequential", "tree")
     ),
+)
+
+
+# -- what the registry lists and nothing above covers: held to the laws all the same --------
+
+
+def registered(kind: type) -> list[type]:
+    """Concrete classes of the registry that are of a kind and have no line of their own."""
+    classes = [entry.load() for entry in PUBLIC.values() if entry.stored]
+    return [cls for cls in classes if issubclass(cls, kind) and not inspect.isabstract(cls)]
+
+
+#: Maps with a fixed number of sweeps, which have laws of their own.
+OTHER_LAWS = {"UnrolledMeanField", "UnrolledSumProduct"}
+#: Searches that refuse most models.
+PARTIAL = {"Assignment", "MaxFlow", "PerfectMatching", "PlanarIsing", "RoofDuality"}
+
+_ENTROPIES = {type(algorithm.entropy) for algorithm in INFERENCES}
+INFERENCES += tuple(
+    algorithm
+    for cls in registered(ff.entropy.Entropy)
+    if cls not in _ENTROPIES
+    for algorithm in _sum_product(cls.__name__, cls(), "never", None, "never")
+)
+_SOLVERS = {type(algorithm.solver) for algorithm in INFERENCES}
+INFERENCES += tuple(
+    Algorithm(cls.__name__, cls(), "never", None, "never", consistent=False)
+    for cls in registered(Inference)
+    if cls not in _SOLVERS and cls.__name__ not in OTHER_LAWS
+)
+_SEARCHES = {type(algorithm.solver) for algorithm in MAP_SEARCHES}
+MAP_SEARCHES += tuple(
+    MapAlgorithm(cls.__name__, cls(), "never")
+    for cls in registered(MapSearch)
+    if cls not in _SEARCHES and cls.__name__ not in PARTIAL
 )

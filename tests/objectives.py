@@ -16,6 +16,8 @@ from problems import PROBLEMS
 from reference import objectives as twin
 
 import fieldfit as ff
+from fieldfit._registry import PUBLIC
+from fieldfit.objectives.base import Objective
 from fieldfit.objectives.camel import Camel
 from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
 from fieldfit.objectives.implicit_loss import ImplicitLoss
@@ -158,6 +160,15 @@ OBJECTIVES = (
     Entry("moment matching", MomentMatching(), everywhere=False, above=True),
     _hinge("perceptron", Perceptron(ff.ExactMap()), 0.0),
     _hinge("max-margin", MaxMargin(ff.ExactMap()), 1.0),
+)
+
+_LISTED = {type(entry.objective) for entry in OBJECTIVES}
+#: What the registry lists and nothing above covers is held to the laws all the same.
+OBJECTIVES += tuple(
+    Entry(entry.name, entry.load()(), everywhere=False)
+    for entry in PUBLIC.values()
+    if entry.stored and entry.namespace == "objectives" and issubclass(entry.load(), Objective)
+    if entry.load() not in _LISTED and entry.name != "ContrastiveDivergence"  # a random draw
 )
 
 _NAMES = (

@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS
 from fieldfit.cli import infer as infer_command
 from fieldfit.cli.main import main
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import InferenceResult, MapResult
+from fieldfit.inference.base import Inference
+from fieldfit.inference.map.base import MapSearch
 from fieldfit.io import read_answer, read_uai, write_evidence, write_fg, write_uai
 
 LOG_10 = math.log(10.0)
@@ -257,14 +260,7 @@ def test_marginals_by_search(spins, capsys):
 
 def stand_in(monkeypatch, *, infer=None, decode=None):
     monkeypatch.setitem(
-        sys.modules,
-        "fieldfit.inference.auto",
-        SimpleNamespace(infer=infer, INFERENCE_METHODS=infer_command.METHODS),
-    )
-    monkeypatch.setitem(
-        sys.modules,
-        "fieldfit.inference.auto",
-        SimpleNamespace(decode=decode, MAP_METHODS=infer_command.METHODS),
+        sys.modules, "fieldfit.inference.auto", SimpleNamespace(infer=infer, decode=decode)
     )
 
 
@@ -456,10 +452,11 @@ def test_help_and_version(capsys):
 
 
 def test_methods_in_the_help_are_those_of_the_library():
-    from fieldfit.inference.auto import INFERENCE_METHODS, MAP_METHODS
-
-    by_search = infer_command.MARGINALS_BY_SEARCH
-    assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *by_search, *MAP_METHODS}
+    assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *MAP_METHODS}
+    for name in {*INFERENCE_METHODS, "frank-wolfe"}:
+        assert isinstance(INFERENCE_METHODS[name].make(), Inference) or name == "auto"
+    for name in MAP_METHODS:
+        assert isinstance(MAP_METHODS[name].make(), MapSearch)
 
 
 def test_in_a_process_of_its_own(model):

@@ -15,18 +15,21 @@ Importing this module imports nothing else of the package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "INFERENCE_METHODS",
+    "MAP_METHODS",
     "MODELS",
     "NAMESPACES",
     "OBJECTIVES",
     "OBJECTIVES_OF",
     "PUBLIC",
     "Entry",
+    "Method",
     "Spec",
     "exports",
     "find",
@@ -131,6 +134,7 @@ _TABLE = [
     *_entries("inference.auto", "Map", TOP, STORED),
     # by name, and what is asked of a model besides
     *_entries("inference.auto", "decode infer", TOP),
+    *_entries("inference.auto", "Automatic"),
     *_entries("inference.junction_tree.exact", "sample_exactly"),
     *_entries("inference.kikuchi.region_graph", "RegionGraph"),
     *_entries("inference.likelihood_bounds", "log_likelihood_bounds"),
@@ -241,6 +245,82 @@ OBJECTIVES_OF: dict[str, tuple[str, ...]] = {
         *("cf-bethe", "cf-mean-field"),
     ),
     "matching": ("mle-struct", "likelihood", "max-margin", "perceptron"),
+}
+
+
+# -- names of methods ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a name that `infer` or `decode` takes stands for.
+
+    ``options`` are the arguments of `infer` or `decode` that it uses; others are refused.
+    ``renamed`` are fields of the class that have another name than the argument; a path such as
+    ``"messages.damping"`` leads into an option object.
+    """
+
+    spec: Spec
+    options: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def make(self, **given: Any) -> Any:
+        """The object; arguments that are ``None`` or not among the options are left out."""
+        found = self.spec.make()
+        for name, value in given.items():
+            if value is not None and name in self.options:
+                found = _with(found, self.renamed.get(name, name), value)
+        return found
+
+
+def _with(options: Any, path: str, value: Any) -> Any:
+    """An option object with another value of a field, or of a field of a field."""
+    name, _, rest = path.partition(".")
+    if rest:
+        value = _with(getattr(options, name), rest, value)
+    return replace(options, **{name: value})
+
+
+_SWEEPS = ("damping", "tol", "max_iter")
+_MESSAGES = ("schedule", *_SWEEPS)
+_ROUNDS = {"max_iter": "max_rounds"}
+_IN_MAP = {"max_memory": "exact.max_memory"} | {name: f"messages.{name}" for name in _MESSAGES}
+
+
+def _sum_product(entropy: str) -> Method:
+    return Method(Spec("SumProduct", {"entropy": Spec(entropy)}), _MESSAGES)
+
+
+#: What ``infer(method=...)`` takes.
+INFERENCE_METHODS: dict[str, Method] = {
+    "auto": Method(Spec("Automatic"), ("max_memory", "tol", "max_iter")),
+    "exact": Method(Spec("Exact"), ("max_memory",)),
+    "bp": _sum_product("Bethe"),
+    "belief-optimization": Method(Spec("BeliefOptimization"), ("tol", "max_iter")),
+    "double-loop": Method(Spec("DoubleLoop"), ("tol", "max_iter"), _ROUNDS),
+    "kikuchi": Method(Spec("GeneralizedSumProduct"), _SWEEPS, _ROUNDS),
+    "trw": _sum_product("TreeReweighted"),
+    "convex": _sum_product("Convex"),
+    "mean-field": Method(Spec("MeanField"), (*_SWEEPS, "random_state")),
+    "frank-wolfe": Method(Spec("FrankWolfe"), ("tol", "max_iter")),
+    "gibbs": Method(Spec("Gibbs"), ("max_iter", "random_state"), {"max_iter": "n_sweeps"}),
+    "brute-force": Method(Spec("BruteForce")),
+}
+#: What ``decode(method=...)`` takes.
+MAP_METHODS: dict[str, Method] = {
+    "auto": Method(Spec("Map"), ("max_memory", *_MESSAGES), _IN_MAP),
+    "map": Method(Spec("Map"), ("max_memory", *_MESSAGES), _IN_MAP),
+    "exact": Method(Spec("ExactMap"), ("max_memory",)),
+    "integer": Method(Spec("ExactMap", {"method": "integer"}), ("max_memory",)),
+    "max-product": Method(Spec("MaxProduct"), _MESSAGES),
+    "bp": Method(Spec("MaxProduct"), _MESSAGES),
+    "trw": Method(Spec("MaxProduct", {"entropy": Spec("TreeReweighted")}), _MESSAGES),
+    "max-flow": Method(Spec("MaxFlow"), ("max_iter",)),
+    "roof-duality": Method(Spec("RoofDuality")),
+    "assignment": Method(Spec("Assignment")),
+    "perfect-matching": Method(Spec("PerfectMatching")),
+    "planar": Method(Spec("PlanarIsing")),
+    "lp": Method(Spec("LinearProgram")),
 }
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS
 from fieldfit.cli._options import count, number
 from fieldfit.cli._output import Reporter, format_bytes, print_json
 
@@ -21,15 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-#: Methods of `fieldfit.inference.auto` and `fieldfit.inference.auto`, written out so that
-#: ``--help`` needs no import of them; a test compares the lists.
-METHODS = (
-    "auto", "exact", "bp", "belief-optimization", "double-loop", "kikuchi", "trw", "convex",
-    "mean-field", "frank-wolfe", "gibbs", "brute-force", "map", "max-product", "max-flow",
-    "roof-duality", "assignment", "perfect-matching", "planar", "lp", "integer",
-)  # fmt: skip
-#: Methods for marginals that search for labellings; those who know about both are here.
-MARGINALS_BY_SEARCH = ("frank-wolfe",)
+METHODS = tuple(dict.fromkeys([*INFERENCE_METHODS, *MAP_METHODS]))
 SCHEDULES = ("flooding", "sequential", "tree", "residual")
 
 DESCRIPTION = """\
@@ -173,11 +166,8 @@ def _read_evidence(
 def _check_method(args: argparse.Namespace) -> None:
     """Refuse a method that does not do the task before a large file is read."""
     from fieldfit.errors import InvalidInputError
-    from fieldfit.inference.auto import INFERENCE_METHODS, MAP_METHODS
 
-    allowed: tuple[str, ...] = (*INFERENCE_METHODS, *MARGINALS_BY_SEARCH)
-    if args.task == "MAP":
-        allowed = MAP_METHODS
+    allowed = MAP_METHODS if args.task == "MAP" else INFERENCE_METHODS
     if args.method not in allowed:
         raise InvalidInputError(
             f"--method with --task {args.task} must be one of {', '.join(allowed)}, "
@@ -197,8 +187,6 @@ def _infer(
 ) -> InferenceResult:
     from fieldfit.inference.auto import infer
 
-    if args.method in MARGINALS_BY_SEARCH:
-        return _search_marginals(args, graph, potentials, observed)
     with reporter.progress(args.method, args.max_iter) as progress:
         return infer(
             graph,
@@ -213,22 +201,6 @@ def _infer(
             random_state=args.seed,
             progress=progress,
         )
-
-
-def _search_marginals(
-    args: argparse.Namespace, graph: FactorGraph, potentials: Potentials, observed: dict[int, int]
-) -> InferenceResult:
-    """Here, because inference knows nothing of the searches that this method needs."""
-    from dataclasses import replace
-
-    from fieldfit._validation import refuse_unused
-    from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe
-
-    used = frozenset({"tol", "max_iter"})
-    refuse_unused(args.method, used, schedule=args.schedule, damping=args.damping)
-    given = {"tol": args.tol, "max_iter": args.max_iter}
-    options = {name: value for name, value in given.items() if value is not None}
-    return replace(FrankWolfe(), **options).run(graph, potentials, observed)
 
 
 def _decode(

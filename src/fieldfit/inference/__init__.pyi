@@ -1,5 +1,6 @@
 """Written by make stubs from fieldfit._registry."""
 
+from fieldfit.inference.auto import Automatic as Automatic
 from fieldfit.inference.auto import Map as Map
 from fieldfit.inference.auto import decode as decode
 from fieldfit.inference.auto import infer as infer
@@ -40,6 +41,7 @@ from fieldfit.inference.second_order.stability import stability as stability
 
 __all__ = [
     "Assignment",
+    "Automatic",
     "BeliefOptimization",
     "BruteForce",
     "ConvexDual",

@@ -1,23 +1,22 @@
 """Inference and MAP by name: `infer`, `decode`, and `Map`, which picks a method by the model.
 
-Each table below has one row for each method: its name, the class behind it (imported when it is
-first used, because the many kernels would make every import of the package slower), and the options
-that it takes.  ``"auto"`` is exact where that fits in memory, otherwise something that says so.
-The ``status`` of a result begins with the method that has run.
+Names, the classes behind them and the options that each takes are in `fieldfit._registry`.
+``"auto"`` is exact where that fits in memory, otherwise something that says so.  The ``status`` of
+a result begins with the method that has run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS, Method
 from fieldfit._typing import IntArray
 from fieldfit._validation import refuse_unused, require_instance, require_one_of
-from fieldfit.entropy.counting_numbers import Bethe, Convex, Entropy, TreeReweighted
+from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import (
     InvalidInputError,
     MissingDependencyError,
@@ -35,123 +34,14 @@ from fieldfit.inference.map.exact_map import ExactMap
 from fieldfit.inference.map.max_product import MaxProduct
 from fieldfit.inference.messages.sum_product import SumProduct
 
-__all__ = [
-    "INFERENCES",
-    "INFERENCE_METHODS",
-    "MAP_METHODS",
-    "SEARCHES",
-    "Map",
-    "Method",
-    "decode",
-    "infer",
-]
-
-# -- Tables of methods ---------------------------------------------------------------------
+__all__ = ["Automatic", "Map", "decode", "infer"]
 
 
-@dataclass(frozen=True)
-class Method:
-    """A name that `infer` or `decode` takes.
-
-    Attributes
-    ----------
-    name, module, class_name
-        The name, and the class that it stands for.
-    options
-        Arguments of `infer` or `decode` that it takes.
-    renamed
-        Fields of the class that have another name than the argument; a path such as
-        ``"messages.damping"`` leads into an option object.
-    entropy
-        Of the class, where the name chooses it.
-    fields
-        Other fields that the name stands for.
-    """
-
-    name: str
-    module: str
-    class_name: str
-    options: tuple[str, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    entropy: type[Entropy] | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    def solver(self, **given: Any) -> Any:
-        """An object of the class; arguments that are ``None``, or no options, are left out."""
-        cls = getattr(import_module(f"fieldfit.inference.{self.module}"), self.class_name)
-        fields = dict(self.fields)
-        if self.entropy is not None:
-            fields["entropy"] = self.entropy()
-        found = cls(**fields)
-        for name, value in given.items():
-            if value is not None and name in self.options:
-                found = _with(found, self.renamed.get(name, name), value)
-        return found
-
-
-def _with(options: Any, path: str, value: Any) -> Any:
-    """An option object with another value of a field, or of a field of a field."""
-    name, _, rest = path.partition(".")
-    if rest:
-        value = _with(getattr(options, name), rest, value)
-    return replace(options, **{name: value})
-
-
-_SWEEPS = ("damping", "tol", "max_iter")
-_MESSAGES = ("schedule", *_SWEEPS)
-_ROUNDS = {"max_iter": "max_rounds"}
-
-_SUM_PRODUCT = ("messages.sum_product", "SumProduct", _MESSAGES)
-_MAX_PRODUCT = ("map.max_product", "MaxProduct", _MESSAGES)
-_MAP = ("auto", "Map", ("max_memory", *_MESSAGES))
-_IN_MAP = {"max_memory": "exact.max_memory"} | {name: f"messages.{name}" for name in _MESSAGES}
-
-#: Methods of `infer`.
-INFERENCES = (
-    Method("auto", "auto", "Automatic", ("max_memory", "tol", "max_iter")),
-    Method("exact", "junction_tree.exact", "Exact", ("max_memory",)),
-    Method("bp", *_SUM_PRODUCT, entropy=Bethe),
-    Method(
-        "belief-optimization",
-        "free_energy.belief_optimization",
-        "BeliefOptimization",
-        ("tol", "max_iter"),
-    ),
-    Method("double-loop", "free_energy.double_loop", "DoubleLoop", ("tol", "max_iter"), _ROUNDS),
-    Method("kikuchi", "kikuchi.generalized_sum_product", "GeneralizedSumProduct", _SWEEPS, _ROUNDS),
-    Method("trw", *_SUM_PRODUCT, entropy=TreeReweighted),
-    Method("convex", *_SUM_PRODUCT, entropy=Convex),
-    Method("mean-field", "mean_field.mean_field", "MeanField", (*_SWEEPS, "random_state")),
-    Method("gibbs", "gibbs.gibbs", "Gibbs", ("max_iter", "random_state"), {"max_iter": "n_sweeps"}),
-    Method("brute-force", "brute_force", "BruteForce"),
-)
-#: Methods of `decode`.
-SEARCHES = (
-    Method("auto", *_MAP, renamed=_IN_MAP),
-    Method("map", *_MAP, renamed=_IN_MAP),
-    Method("exact", "map.exact_map", "ExactMap", ("max_memory",)),
-    Method("integer", "map.exact_map", "ExactMap", ("max_memory",), fields={"method": "integer"}),
-    Method("max-product", *_MAX_PRODUCT),
-    Method("bp", *_MAX_PRODUCT),
-    Method("trw", *_MAX_PRODUCT, entropy=TreeReweighted),
-    Method("max-flow", "map.graph_cut.max_flow", "MaxFlow", ("max_iter",)),
-    Method("roof-duality", "map.graph_cut.roof_duality", "RoofDuality"),
-    Method("assignment", "matching.assignment", "Assignment"),
-    Method("perfect-matching", "matching.perfect_matching", "PerfectMatching"),
-    Method("planar", "planar.planar_ising", "PlanarIsing"),
-    Method("lp", "map.linear_program", "LinearProgram"),
-)
-
-INFERENCE_METHODS = tuple(method.name for method in INFERENCES)
-MAP_METHODS = tuple(method.name for method in SEARCHES)
-
-
-def _named(methods: tuple[Method, ...], name: str, **options: Any) -> Method:
+def _named(methods: Mapping[str, Method], name: str, **options: Any) -> Method:
     """The method of a name; refuses options that it would ignore."""
-    require_one_of("method", name, tuple(method.name for method in methods))
-    found = next(method for method in methods if method.name == name)
-    refuse_unused(name, found.options, **options)
-    return found
+    require_one_of("method", name, tuple(methods))
+    refuse_unused(name, methods[name].options, **options)
+    return methods[name]
 
 
 # -- Marginals by name ---------------------------------------------------------------------
@@ -185,8 +75,8 @@ def infer(
     'exact'
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
-    found = _named(INFERENCES, method, **options)
-    solver = found.solver(max_memory=max_memory, random_state=random_state, **options)
+    found = _named(INFERENCE_METHODS, method, **options)
+    solver = found.make(max_memory=max_memory, random_state=random_state, **options)
     told = {} if progress is None else {"progress": progress}
     result: InferenceResult = solver.run(graph, potentials, observed, **told)
     return result if method == "auto" else _told(result)
@@ -428,7 +318,7 @@ def decode(
     integer program.  ``progress`` is told by message passing only.
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
-    found = _named(SEARCHES, method, **options)
-    solver: MapSearch = found.solver(max_memory=max_memory, **options)
+    found = _named(MAP_METHODS, method, **options)
+    solver: MapSearch = found.make(max_memory=max_memory, **options)
     result = solver.run(graph, potentials, observed, progress)
     return result if isinstance(solver, Map) else _told(result)
