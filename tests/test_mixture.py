@@ -191,9 +191,7 @@ def test_missing_labels_are_learned_from_iteratively():
     y = rng.normal(size=(20, 3))
     gap = np.abs(full.predict(y, 0.6) - part.predict(y, 0.6)).max()
     assert 0.0 < gap < 0.1
-    with pytest.raises(
-        InvalidInputError, match="samples must be complete for moment matching.*in row 4, column 0"
-    ):
+    with pytest.raises(InvalidInputError, match="complete for moment matching"):
         MixtureField("moment-matching").fit(labels, edges=TREE[:2])
 
 
