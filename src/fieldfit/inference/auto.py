@@ -108,7 +108,7 @@ _IN_MAP = {"max_memory": "exact.max_memory"} | {name: f"messages.{name}" for nam
 
 #: Methods of `infer`.
 INFERENCES = (
-    Method("auto", "auto", "Automatic", ("max_memory", "tol", "max_iter")),
+    Method("auto", "auto", "_Automatic", ("max_memory", "tol", "max_iter")),
     Method("exact", "junction_tree.exact", "Exact", ("max_memory",)),
     Method("bp", *_SUM_PRODUCT, entropy=Bethe),
     Method(
@@ -198,7 +198,7 @@ def _told(result: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Automatic:
+class _Automatic:
     """What ``infer(method="auto")`` does: `Exact` if it fits, otherwise message passing."""
 
     max_memory: float = 4e9
