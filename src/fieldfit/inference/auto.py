@@ -187,7 +187,8 @@ def infer(
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
     found = _named(INFERENCES, method, **options)
     solver = found.solver(max_memory=max_memory, random_state=random_state, **options)
-    told = {} if progress is None else {"progress": progress}
+    # methods without iterations have no progress to tell
+    told = {"progress": progress} if "max_iter" in found.options else {}
     result: InferenceResult = solver.run(graph, potentials, observed, **told)
     return result if method == "auto" else _told(result)
 
