@@ -10,7 +10,7 @@ SENTENCES = [
     "the DT B-NP|dog NN I-NP|saw VBD B-VP|a DT B-NP|cat NN I-NP|. . O",
     "a DT B-NP|cat NN I-NP|ran VBD B-VP|. . O",
     "Green NNP B-NP|saw VBD B-VP|the DT B-NP|man NN I-NP|Green NNP B-NP|. . O",
-    "the DT B-NP|old JJ I-NP|man NN I-NP|ran VBD B-VP|. . O",
+    "the DT B-NP|old JJ B-AP|man NN I-NP|ran VBD B-VP|. . O",
 ]
 
 

@@ -123,7 +123,7 @@ def test_marginals_of_sequences(kind, learn, tmp_path, capsys):
     assert f"written to {out}" in captured.err
     fields = run_json(capsys, "predict", "--model", model, train, "--marginals")
     classes = fields["classes"]
-    assert classes == ["B-NP", "B-VP", "I-NP", "O"]
+    assert classes == ["B-AP", "B-NP", "B-VP", "I-NP", "O"]
     blocks = out.read_text().split("\n\n")
     assert len(blocks) == len(SENTENCES)
     for block, labels, marginals in zip(blocks, fields["labels"], fields["marginals"], strict=True):
@@ -546,7 +546,7 @@ def test_strongest_weights_of_a_chain(learn, capsys):
     fields = run_json(capsys, "inspect", model, "--top", 5)
     rows = fields["strongest"]["strongest weights"]
     assert [(row["weight"], row["of"]) for row in rows] == load(model).top_weights(5)
-    assert fields["labels"] == ["B-NP", "B-VP", "I-NP", "O"]
+    assert fields["labels"] == ["B-AP", "B-NP", "B-VP", "I-NP", "O"]
 
 
 @pytest.mark.parametrize("pairwise", ["full", "symmetric", "potts", "potts-labels"])

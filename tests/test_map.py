@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from assertions import assert_bound
@@ -9,6 +11,7 @@ from planar_problems import planar_model
 from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising, random_graph, random_tables
 
 import fieldfit as ff
+from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS
 from fieldfit.inference.auto import Map
 from fieldfit.inference.matching.matching_polytope import matching_graph
 
@@ -132,3 +135,44 @@ def test_bad_input_is_not_swallowed():
         Map().run(graph, ff.Potentials(ff.FactorGraph.chain(3, 2)))
     with pytest.raises(ff.InvalidInputError, match="observed must name variables"):
         Map().run(graph, ff.Potentials(graph), {9: 0})
+
+
+# -- methods by name ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    [*INFERENCE_METHODS.values(), *MAP_METHODS.values()],
+    ids=lambda method: method.spec.name,
+)
+def test_every_option_of_a_method_is_a_field_of_its_class(method):
+    solver = method.make()
+    assert type(solver).__name__ == method.spec.name
+    for option in method.options:
+        owner = solver
+        *path, name = method.renamed.get(option, option).split(".")
+        for step in path:
+            owner = getattr(owner, step)
+        assert name in {field.name for field in fields(owner)}
+
+
+def test_the_status_begins_with_the_method_that_ran():
+    graph = ff.FactorGraph.chain(3, 2)
+    potentials = ff.Potentials(graph, unary=[[0.0, 1.0], None, [2.0, 0.0]])
+    assert ff.infer(graph, potentials).status.startswith("Exact: ")
+    assert ff.infer(graph, potentials, max_memory=1.0).status.startswith(
+        "SumProduct(Bethe, residual), because exact inference refused"
+    )
+    assert ff.infer(graph, potentials, "trw").status.startswith("SumProduct(TreeReweighted")
+    assert ff.decode(graph, potentials).status.startswith("ExactMap, because")
+    assert ff.decode(graph, potentials, "lp").status.startswith("LinearProgram: ")
+
+
+def test_options_of_a_name_reach_the_object():
+    found = MAP_METHODS["map"].make(max_memory=5.0, damping=0.5)
+    assert found == Map(ff.ExactMap(5.0), messages=ff.MaxProduct(damping=0.5))
+    graph = ff.FactorGraph.chain(3, 2)
+    with pytest.raises(ff.InvalidInputError, match="damping must be left out for method 'lp'"):
+        ff.decode(graph, ff.Potentials(graph), "lp", damping=0.5)
+    with pytest.raises(ff.InvalidInputError, match="method must be one of 'auto', 'map'"):
+        ff.decode(graph, ff.Potentials(graph), "viterbi")

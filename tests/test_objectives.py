@@ -392,7 +392,7 @@ def test_margin_options():
     with pytest.raises(ff.InvalidInputError, match="loss must be one of 'hamming', got 'zero-one'"):
         MaxMargin(loss="zero-one")
     for objective in (MaxMargin, Perceptron):
-        with pytest.raises(ff.InvalidInputError, match="oracle must be None or an object such as"):
+        with pytest.raises(ff.InvalidInputError, match="oracle must be an object such as"):
             objective("exact")
         assert not objective.is_smooth
         assert objective.decode == "map"

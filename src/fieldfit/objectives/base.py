@@ -56,7 +56,12 @@ __all__ = [
 
 
 class Inference(Protocol):
-    """What objectives and estimators need of an inference."""
+    """What objectives and estimators need of an inference over batches.
+
+    Every `fieldfit.inference.base.Inference` is one.  It is a protocol because an objective with
+    several sets of weights runs on as many potentials at once (`WeightedInference`, the unrolled
+    sweeps with weights of their own), which that base class does not know.
+    """
 
     def run_batch(
         self,
@@ -67,8 +72,7 @@ class Inference(Protocol):
     ) -> InferenceResult:
         """Beliefs of the union graph, and one log-partition for each example.
 
-        ``potentials`` are `Potentials`, or a sequence of them for an objective with several sets of
-        weights.
+        ``potentials`` are `Potentials`, or a sequence of them for several sets of weights.
         """
         ...
 
