@@ -7,7 +7,7 @@ polynomials that LLVM turns into SIMD code when they are inlined into a loop.
 `load` and `store` index without Numba's handling of negative indices, whose compare-and-select
 keeps LLVM from vectorising; with them a kernel of this package is as fast as the same loop in C++.
 
-Contract (tested against NumPy in ``tests/test_kernels.py``):
+Contract (tested against NumPy in ``tests/numeric/test_kernels.py``):
 
 * ``fast_exp(x)`` for any ``x <= 700``: relative error below 4e-16; exactly 0 below -708,
   hence for ``-inf``.  Larger ``x`` and NaN are the caller's mistake.

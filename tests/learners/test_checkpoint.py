@@ -82,7 +82,7 @@ def test_the_problem_must_forget_for_that():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_processes_end_with_the_same_bits(tmp_path):
-    program = Path(__file__).with_name("killing.py")
+    program = Path(__file__).parents[1] / "killing.py"
     answer = subprocess.run(
         [sys.executable, str(program), str(tmp_path), "5"],
         capture_output=True,
