@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -28,7 +29,7 @@ from sklearn.exceptions import NotFittedError
 from fieldfit._parallel import one_blas_thread, require_jobs
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_integer, require_number
-from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place
 from fieldfit.io.model_file import write_model
 from fieldfit.learners.base import Learner, Penalty, Validation
 from fieldfit.learners.problem import Problem
@@ -214,8 +215,11 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         try:
             return self._held_out(objective, given)
         except InvalidInputError as error:
-            prefix = "" if str(error).startswith("validation") else "validation: "
-            raise InvalidInputError(f"{prefix}{error}") from None
+            if error.place is None:
+                prefix = "" if error.requirement.startswith("validation") else "validation: "
+                raise InvalidInputError(f"{prefix}{error.requirement}") from None
+            place = replace(error.place, is_validation=True)
+            raise InvalidInputError(error.requirement, place) from None
 
     def _held_out(self, objective: Objective, given: Any) -> Validation:
         """What subclasses whose ``fit`` takes ``validation`` make of it."""
@@ -254,7 +258,7 @@ def require_list(name: str, given: Any) -> None:
     """Refuse what is no list or array of examples."""
     if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
         raise InvalidInputError(
-            f"{name} must be a list of examples, got {type(given).__name__} {given!r:.40}"
+            f"must be a list of examples, got {type(given).__name__} {given!r:.40}", Place(name)
         )
 
 
@@ -263,15 +267,18 @@ def require_pairs(X: Any, Y: Any) -> None:
     require_list("X", X)
     require_list("Y", Y)
     if len(X) == 0:
-        raise InvalidInputError("X must hold at least one example, got an empty list")
+        raise InvalidInputError("must hold at least one example, got an empty list", Place("X"))
     if len(X) != len(Y):
         raise InvalidInputError(
             f"X and Y must have one entry for each example, got {len(X)} and {len(Y)}"
         )
 
 
-def as_numbers(name: str, given: Any) -> FloatArray:
-    """A contiguous array of floats; the array itself if it is one."""
+def as_numbers(name: str, given: Any, place: Place | None = None) -> FloatArray:
+    """A contiguous array of floats; the array itself if it is one.
+
+    ``name`` is the subject of the complaint, ``""`` if that is the place.
+    """
     try:
         array = np.asarray(given)
         if array.dtype.kind not in "fiubO":
@@ -279,25 +286,28 @@ def as_numbers(name: str, given: Any) -> FloatArray:
         return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            f"{name} must be an array of real numbers, got {type(given).__name__} {given!r:.40}"
+            f"{name} must be an array of real numbers, got {type(given).__name__} "
+            f"{given!r:.40}".lstrip(),
+            place,
         ) from None
 
 
-def require_features(name: str, features: Any, n_features: int) -> None:
+def require_features(place: Place, features: Any, n_features: int) -> None:
     """Refuse features that are not finite, or not as many as in the first example of the fit."""
     values = features.data if hasattr(features, "tocsr") else features
     if not np.isfinite(values).all():
         bad = values[~np.isfinite(values)][0]
-        raise InvalidInputError(f"{name}: features must be finite, got {bad}")
+        raise InvalidInputError(f"features must be finite, got {bad}", place)
     if features.shape[1] != n_features:
         raise InvalidInputError(
-            f"{name}: there must be {n_features} features as in the first example of the fit, "
-            f"got {features.shape[1]}"
+            f"there must be {n_features} features as in the first example of the fit, "
+            f"got {features.shape[1]}",
+            place,
         )
 
 
 def checked_labels(
-    name: str, given: Any, shape: tuple[int, ...], n_labels: int | None
+    place: Place, given: Any, shape: tuple[int, ...], n_labels: int | None
 ) -> LabelArray:
     """Integer labels of a given shape, flat; ``-1`` is missing.
 
@@ -306,16 +316,16 @@ def checked_labels(
     try:
         array = np.asarray(given)
     except ValueError:  # rows of different lengths
-        raise InvalidInputError(f"{name} must have shape {shape} as its example") from None
+        raise InvalidInputError(f"must have shape {shape} as its example", place) from None
     if array.shape != shape:
-        raise InvalidInputError(f"{name} must have shape {shape} as its example, got {array.shape}")
+        raise InvalidInputError(f"must have shape {shape} as its example, got {array.shape}", place)
     if array.dtype.kind not in "iub":
-        raise InvalidInputError(f"{name} must hold integer labels, got dtype {array.dtype}")
+        raise InvalidInputError(f"must hold integer labels, got dtype {array.dtype}", place)
     lowest, largest = int(array.min(initial=0)), int(array.max(initial=0))
     if lowest < -1:
-        raise InvalidInputError(f"{name}: labels must be at least -1 (missing), got {lowest}")
+        raise InvalidInputError(f"labels must be at least -1 (missing), got {lowest}", place)
     if n_labels is not None and largest >= n_labels:
-        raise InvalidInputError(f"{name}: labels must be in 0..{n_labels - 1}, got {largest}")
+        raise InvalidInputError(f"labels must be in 0..{n_labels - 1}, got {largest}", place)
     return array.reshape(-1).astype(np.int32)
 
 
@@ -327,7 +337,8 @@ def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
             largest = int(given.max(initial=-1))
             if largest >= n_labels:
                 raise InvalidInputError(
-                    f"Y[{index}]: labels must be in 0..{n_labels - 1} (n_labels), got {largest}"
+                    f"labels must be in 0..{n_labels - 1} (n_labels), got {largest}",
+                    Place("Y", index),
                 )
         return int(n_labels)
     seen = np.unique(np.concatenate([np.unique(given) for given in labels]))
@@ -335,8 +346,9 @@ def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
     if len(seen) < 2:
         found = f"only label {seen[0]}" if len(seen) else "no label at all"
         raise InvalidInputError(
-            f"Y must hold at least two different labels over all {len(labels)} examples, "
-            f"got {found}; n_labels=2 or more states the number of labels"
+            f"must hold at least two different labels over all {len(labels)} examples, "
+            f"got {found}; n_labels=2 or more states the number of labels",
+            Place("Y"),
         )
     return int(seen[-1]) + 1
 
@@ -367,5 +379,7 @@ def accuracy(labels: Sequence[LabelArray], found: Sequence[LabelArray]) -> float
     truth, guess = np.concatenate(labels), np.concatenate(found)
     known = truth != -1
     if not known.any():
-        raise InvalidInputError("Y must hold at least one label to score against, got none")
+        raise InvalidInputError(
+            "must hold at least one label to score against, got none", Place("Y")
+        )
     return float(np.mean(truth[known] == guess[known]))

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_integer, require_one_of
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block
 from fieldfit.learners.base import Learner, Validation
@@ -301,7 +301,7 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _checked_labels(self, X: Examples, Y: Examples, n_labels: int | None) -> list[LabelArray]:
         return [
-            checked_labels(f"Y[{index}]", y, self._measure(index, x)[0], n_labels)
+            checked_labels(Place("Y", index), y, self._measure(index, x)[0], n_labels)
             for index, (x, y) in enumerate(zip(X, Y, strict=True))
         ]
 
@@ -317,7 +317,7 @@ class FactorGraphCRF(ConditionalEstimator):
 
         def read(index: int) -> Example:
             example = self._example(index, X[index])
-            require_features(f"X[{index}]", example.features, self.n_features_in_)
+            require_features(Place("X", index), example.features, self.n_features_in_)
             return example
 
         if not hasattr(self, "n_features_in_"):

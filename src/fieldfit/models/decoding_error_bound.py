@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.counting_numbers import CountingNumbers, Entropy
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
 from fieldfit.graph.spanning_forests import label_components
@@ -116,7 +116,7 @@ def error_bound(
         share = share.reshape(-1, *(1 for _ in np.shape(Y)[1:]))
     given, shares = as_field("Y", Y, share, model.shape_)
     if np.isnan(given).any():
-        raise InvalidInputError("Y must be completely observed for this bound, got NaN")
+        raise InvalidInputError("must be completely observed for this bound, got NaN", Place("Y"))
     entropy = _entropy_of(model)
     exact = exact_stability(graph, truth)
     surrogate = surrogate_stability(graph, model.potentials_, entropy)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
 from fieldfit.models.base import as_numbers
@@ -114,8 +114,9 @@ class GraphCRF(FactorGraphCRF):
         n_given = 0 if given is None else given.shape[1]
         if len(edges) and n_given != self.n_edge_features_:
             raise InvalidInputError(
-                f"X[{index}]: edges must have {self.n_edge_features_} features as in the first "
-                f"example of the fit, got {n_given}"
+                f"edges must have {self.n_edge_features_} features as in the first "
+                f"example of the fit, got {n_given}",
+                Place("X", index),
             )
         graph = FactorGraph.from_edges(int(nodes.shape[0]), edges, self.n_labels_)
         return Example(graph, nodes, edge_features)
@@ -146,44 +147,50 @@ def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | 
     """Node features, edges and edge features of one example, checked."""
     if not (isinstance(x, (tuple, list)) and len(x) in (2, 3)):
         raise InvalidInputError(
-            f"X[{index}] must be (node_features, edges) or (node_features, edges, "
-            f"edge_features), got {type(x).__name__}"
+            f"must be (node_features, edges) or (node_features, edges, "
+            f"edge_features), got {type(x).__name__}",
+            Place("X", index),
         )
     is_sparse = hasattr(x[0], "tocsr")
-    nodes = x[0].tocsr() if is_sparse else as_numbers(f"X[{index}]: node features", x[0])
+    nodes = x[0].tocsr() if is_sparse else as_numbers("node features", x[0], Place("X", index))
     if nodes.ndim != 2 or nodes.shape[0] == 0:
         raise InvalidInputError(
-            f"X[{index}]: node features must have shape (N, F) with at least one node, "
-            f"got {nodes.shape}"
+            f"node features must have shape (N, F) with at least one node, got {nodes.shape}",
+            Place("X", index),
         )
     try:
         edges = np.asarray(x[1])
     except ValueError:
-        raise InvalidInputError(f"X[{index}]: edges must have shape (E, 2)") from None
+        raise InvalidInputError("edges must have shape (E, 2)", Place("X", index)) from None
     if edges.size == 0:
         edges = np.zeros((0, 2), dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"X[{index}]: edges must be integers of shape (E, 2), got dtype {edges.dtype} and "
-            f"shape {edges.shape}"
+            f"edges must be integers of shape (E, 2), got dtype {edges.dtype} and "
+            f"shape {edges.shape}",
+            Place("X", index),
         )
     if edges.size and (edges.min() < 0 or edges.max() >= nodes.shape[0]):
         raise InvalidInputError(
-            f"X[{index}]: edges must join nodes 0..{nodes.shape[0] - 1}, "
-            f"got node {edges.min() if edges.min() < 0 else edges.max()}"
+            f"edges must join nodes 0..{nodes.shape[0] - 1}, "
+            f"got node {edges.min() if edges.min() < 0 else edges.max()}",
+            Place("X", index),
         )
     if np.any(edges[:, 0] == edges[:, 1]):
         loop = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
         raise InvalidInputError(
-            f"X[{index}]: edges must join two different nodes, got one from {loop} to itself"
+            f"edges must join two different nodes, got one from {loop} to itself", Place("X", index)
         )
     if len(x) == 2 or x[2] is None:
         return nodes, edges.astype(np.int64), None
-    features = as_numbers(f"X[{index}]: edge features", x[2])
+    features = as_numbers("edge features", x[2], Place("X", index))
     if features.ndim != 2 or features.shape[0] != len(edges):
         raise InvalidInputError(
-            f"X[{index}]: edge features must have shape ({len(edges)}, D), got {features.shape}"
+            f"edge features must have shape ({len(edges)}, D), got {features.shape}",
+            Place("X", index),
         )
     if not np.isfinite(features).all():
-        raise InvalidInputError(f"X[{index}]: edge features must be finite, got NaN or infinity")
+        raise InvalidInputError(
+            "edge features must be finite, got NaN or infinity", Place("X", index)
+        )
     return nodes, edges.astype(np.int64), features

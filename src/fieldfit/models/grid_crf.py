@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_one_of
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
 from fieldfit.models.base import as_numbers
@@ -142,12 +142,13 @@ class GridCRF(FactorGraphCRF):
 
     def _example(self, index: int, x: Any) -> Example:
         height, width, n_features = _shape(index, x)
-        features = as_numbers(f"X[{index}]", x).reshape(-1, n_features)
+        features = as_numbers("", x, Place("X", index)).reshape(-1, n_features)
         if not np.isfinite(features).all():
             pixel, feature = np.argwhere(~np.isfinite(features))[0]
             raise InvalidInputError(
-                f"X[{index}]: features must be finite, got {features[pixel, feature]} at row "
-                f"{pixel // width}, column {pixel % width}"
+                f"features must be finite, got {features[pixel, feature]} at row "
+                f"{pixel // width}, column {pixel % width}",
+                Place("X", index),
             )
         graph = grid_graph(height, width, self.n_labels_, self.neighbors)
         return Example(graph, features, self._differences(index, graph, features))
@@ -221,11 +222,12 @@ def _shape(index: int, x: Any) -> tuple[int, int, int]:
         shape = np.shape(x)
     except ValueError:  # rows of different lengths
         raise InvalidInputError(
-            f"X[{index}] must be an array, got rows of different shapes"
+            "must be an array, got rows of different shapes", Place("X", index)
         ) from None
     if len(shape) not in (2, 3) or 0 in shape:
         raise InvalidInputError(
-            f"X[{index}] must have shape (height, width) or (height, width, features), none of "
-            f"them 0, got {shape}"
+            f"must have shape (height, width) or (height, width, features), none of "
+            f"them 0, got {shape}",
+            Place("X", index),
         )
     return shape[0], shape[1], shape[2] if len(shape) == 3 else 1

@@ -10,13 +10,14 @@ by exact sums over small graphs, or by the margin.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.inference.matching.matching_marginals import matching_marginals, matching_oracle
 from fieldfit.inference.matching.matching_partition import matching_partition
 from fieldfit.inference.matching.matching_polytope import Capacities, Kind, MatchingPolytope
@@ -60,13 +61,13 @@ def agreement(
     return n_right / max(n_all, 1)
 
 
-def checked_features(name: str, x: Any, kind: Kind, perfect: bool) -> FloatArray:
+def checked_features(place: Place, x: Any, kind: Kind, perfect: bool) -> FloatArray:
     """Features ``(n, m, K)``, NaN where there is no edge."""
     array = np.asarray(x, dtype=np.float64)
     if array.ndim != 3:
-        raise InvalidInputError(f"{name} must have shape (n, m, n_features), got {array.shape}")
+        raise InvalidInputError(f"must have shape (n, m, n_features), got {array.shape}", place)
     if np.isinf(array[~np.isnan(array).any(axis=2)]).any():
-        raise InvalidInputError(f"{name} must be finite, or NaN where there is no edge, got inf")
+        raise InvalidInputError("must be finite, or NaN where there is no edge, got inf", place)
     if kind == "bipartite":
         return array
     n = len(array)
@@ -76,11 +77,11 @@ def checked_features(name: str, x: Any, kind: Kind, perfect: bool) -> FloatArray
         array[off], array.transpose(1, 0, 2)[off], equal_nan=True
     ):
         raise InvalidInputError(
-            f"{name} must be square and symmetric for kind='general', got shape {array.shape}"
+            f"must be square and symmetric for kind='general', got shape {array.shape}", place
         )
     if perfect and n % 2:
         raise InvalidInputError(
-            f"{name} must have an even number of nodes for perfect matchings, got {n}"
+            f"must have an even number of nodes for perfect matchings, got {n}", place
         )
     return array
 
@@ -106,23 +107,24 @@ def checked_capacities(
     return found[0], found[1]
 
 
-def checked_matching(name: str, y: Any, polytope: MatchingPolytope) -> FloatArray:
+def checked_matching(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
     """The edges (0 or 1) of a matching: partners of rows, or a matrix if there are capacities."""
     if polytope.capacities is not None:
-        return _edges_of_matrix(name, y, polytope)
-    return _edges_of_partners(name, y, polytope)
+        return _edges_of_matrix(place, y, polytope)
+    return _edges_of_partners(place, y, polytope)
 
 
-def _edges_of_matrix(name: str, y: Any, polytope: MatchingPolytope) -> FloatArray:
+def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
     matrix = np.asarray(y)
     if matrix.shape != polytope.shape or not np.isin(matrix, (0, 1)).all():
         raise InvalidInputError(
-            f"{name} must be a matrix of 0 and 1 of shape {polytope.shape} with capacities, got "
-            f"shape {matrix.shape} of {matrix.dtype}"
+            f"must be a matrix of 0 and 1 of shape {polytope.shape} with capacities, got "
+            f"shape {matrix.shape} of {matrix.dtype}",
+            place,
         )
     edges = polytope.values(matrix.astype(np.float64))
     if edges.sum() != matrix.sum():
-        raise InvalidInputError(f"{name} must use edges that X has, got one that does not exist")
+        raise InvalidInputError("must use edges that X has, got one that does not exist", place)
     assert polytope.capacities is not None
     capacities = np.concatenate(polytope.capacities)
     degrees = polytope.degrees(edges)
@@ -133,42 +135,44 @@ def _edges_of_matrix(name: str, y: Any, polytope: MatchingPolytope) -> FloatArra
         who = f"row {node}" if node < n_rows else f"column {node - n_rows}"
         demand = "exactly" if polytope.perfect else "at most"
         raise InvalidInputError(
-            f"{name} must have {demand} {capacities[node]} partners of {who}, "
-            f"got {int(degrees[node])}"
+            f"must have {demand} {capacities[node]} partners of {who}, got {int(degrees[node])}",
+            place,
         )
     return edges
 
 
-def _edges_of_partners(name: str, y: Any, polytope: MatchingPolytope) -> FloatArray:
+def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
     partners = np.asarray(y)
     n_rows, n_columns = polytope.shape
     if partners.shape != (n_rows,) or partners.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"{name} must be {n_rows} integers, the partner of each row, got shape "
-            f"{partners.shape} of {partners.dtype}"
+            f"must be {n_rows} integers, the partner of each row, got shape "
+            f"{partners.shape} of {partners.dtype}",
+            place,
         )
     if ((partners < -1) | (partners >= n_columns)).any():
         row = int(np.argmax((partners < -1) | (partners >= n_columns)))
         raise InvalidInputError(
-            f"{name}[{row}] must be a column below {n_columns} or -1, got {partners[row]}"
+            f"must be a column below {n_columns} or -1, got {partners[row]}",
+            replace(place, position=row),
         )
     edges = polytope.of_partners(partners)
     n_used = int((partners >= 0).sum())
     if polytope.kind == "general":
         matched = np.flatnonzero(partners >= 0)
         if (partners[partners[matched]] != matched).any():
-            raise InvalidInputError(f"{name} must be mutual: the partner of i's partner is i")
+            raise InvalidInputError("must be mutual: the partner of i's partner is i", place)
         n_used //= 2
     elif len(np.unique(partners[partners >= 0])) != n_used:
-        raise InvalidInputError(f"{name} must name no column twice, got {partners.tolist()}")
+        raise InvalidInputError(f"must name no column twice, got {partners.tolist()}", place)
     if int(edges.sum()) != n_used:
-        raise InvalidInputError(f"{name} must use edges that X has, got one that does not exist")
+        raise InvalidInputError("must use edges that X has, got one that does not exist", place)
     must = np.ones(polytope.n_nodes, dtype=bool)
     must[polytope.alone] = False
     lonely = np.flatnonzero(must & (polytope.degrees(edges) != 1.0))
     if len(lonely):
         raise InvalidInputError(
-            f"{name} must give everybody a partner, node {int(lonely[0])} has none"
+            f"must give everybody a partner, node {int(lonely[0])} has none", place
         )
     return edges
 
@@ -304,7 +308,7 @@ class MatchingCRF(FieldEstimator):
             polytope, features = self._read(index, x, capacities)
             if index == 0:
                 self.n_features_in_ = features.shape[1]
-            matched = checked_matching(f"Y[{index}]", y, polytope)
+            matched = checked_matching(Place("Y", index), y, polytope)
             weight = 1.0 if weights is None else float(weights[index])
             examples.append(MatchingExample(polytope, features, matched, weight))
         data = MatchingData(examples, rho, self.n_jobs)
@@ -442,15 +446,15 @@ class MatchingCRF(FieldEstimator):
         self, index: int, x: Any, capacities: GivenCapacities | None = None
     ) -> tuple[MatchingPolytope, FloatArray]:
         """The graph of an example, and the features of its edges."""
-        name = f"X[{index}]"
-        array = checked_features(name, x, self.kind, self.perfect)
+        place = Place("X", index)
+        array = checked_features(place, x, self.kind, self.perfect)
         if index and array.shape[2] != self.n_features_in_:
             raise InvalidInputError(
-                f"{name} must have {self.n_features_in_} features as X[0], got {array.shape[2]}"
+                f"must have {self.n_features_in_} features as X[0], got {array.shape[2]}", place
             )
         if hasattr(self, "weights_") and array.shape[2] != len(self.weights_):
             raise InvalidInputError(
-                f"{name} must have {len(self.weights_)} features as in fit, got {array.shape[2]}"
+                f"must have {len(self.weights_)} features as in fit, got {array.shape[2]}", place
             )
         allowed = np.logical_not(np.isnan(array).any(axis=2))
         given: Any = self.capacity
@@ -480,7 +484,7 @@ class MatchingCRF(FieldEstimator):
         require_pairs(X, Y)
         found = []
         for index, (polytope, matrix) in enumerate(self._weight_matrices(X, capacities)):
-            edges = checked_matching(f"Y[{index}]", Y[index], polytope)
+            edges = checked_matching(Place("Y", index), Y[index], polytope)
             found.append((polytope, matrix, float(edges @ polytope.values(matrix))))
         return found
 
@@ -491,10 +495,11 @@ class MatchingCRF(FieldEstimator):
         for index, (polytope, features) in enumerate(read):
             if features.shape[1] != self.n_features_in_:
                 raise InvalidInputError(
-                    f"X[{index}] must have {self.n_features_in_} features as in training, got "
-                    f"{features.shape[1]}"
+                    f"must have {self.n_features_in_} features as in training, got "
+                    f"{features.shape[1]}",
+                    Place("X", index),
                 )
-            checked_matching(f"Y[{index}]", Y[index], polytope)
+            checked_matching(Place("Y", index), Y[index], polytope)
 
         def score(weights: FloatArray) -> float:
             matrices = [(one, one.matrix(features @ weights, -np.inf)) for one, features in read]

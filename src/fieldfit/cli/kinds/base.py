@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import argparse
 import io
-import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fieldfit._registry import OBJECTIVES_OF
+
+if TYPE_CHECKING:
+    from fieldfit.errors import InvalidInputError, Place
 
 __all__ = [
     "Answer",
@@ -161,46 +163,47 @@ class Kind(ABC):
         """Tables (with a title) of the weights that matter most."""
 
 
+#: What complaints call the arguments.
 _SUBJECTS = {"X": "features", "Y": "labels", "samples": "samples"}
-_ALL = re.compile(r"(X|Y|samples) ")
-_INDEX = re.compile(r"\b([XY])\[(\d+)\](?:\[(\d+)\])?:?")
-_ENTRY = re.compile(r" in row (\d+), column (\d+)")
-_COLUMN = re.compile(r" in column (\d+)$")
 
 
 @contextmanager
 def located(data: Data | None, held_out: Data | None = None) -> Iterator[None]:
     """Say files and lines instead of ``X[3]`` or row 3 in complaints about examples.
 
-    ``held_out`` are the examples that a complaint which begins with "validation" is about.
+    ``held_out`` are the examples that were given for validation.
     """
     from fieldfit.errors import InvalidInputError
 
     try:
         yield
     except InvalidInputError as error:
-        source = held_out if str(error).startswith("validation") else data
-        message = str(error).removeprefix("validation: ")
-        if source is None:
-            raise
-        if found := _INDEX.search(message):
-            place = source.place(int(found[2]), None if found[3] is None else int(found[3]))
-            if found.start() == 0:
-                # "X[3]: features must" reads on without it, "X[3] must" needs a subject
-                subject = "" if found[0].endswith(":") else _SUBJECTS[found[1]]
-                message = f"{subject} {message[found.end() :].strip()}"
-        elif found := _ENTRY.search(message):
-            place = source.place(int(found[1]), int(found[2]))
-            message = message[: found.start()] + message[found.end() :]
-        elif found := _ALL.match(message):
-            place = ", ".join(source.files)
-            message = f"{_SUBJECTS[found[1]]} {message[found.end() :]}"
-            found = _COLUMN.search(message)
-            if found and int(found[1]) < len(source.columns):
-                message = f"{message[: found.start(1)]}{source.columns[int(found[1])]!r}"
-        else:
+        place = error.place
+        source = held_out if place is not None and place.is_validation else data
+        if place is None or source is None:
             raise  # about an option, or it has a place already
-        raise type(error)(f"{place}: {message.strip()}") from None
+        raise type(error)(f"{_where(place, source)}: {_sentence(error, source)}") from None
+
+
+def _where(place: Place, source: Data) -> str:
+    """File and line, or all files where it is about no single example."""
+    if place.example is None:
+        return ", ".join(source.files)
+    position = place.column if place.position is None else place.position
+    return source.place(place.example, position)
+
+
+def _sentence(error: InvalidInputError, source: Data) -> str:
+    """The requirement with a subject, and the name of a column that no line can give."""
+    place, sentence = error.place, error.requirement
+    assert place is not None
+    if sentence.startswith("must"):
+        sentence = f"{_SUBJECTS[place.argument]} {sentence}"
+    if place.example is None and place.column is not None:
+        known = place.column < len(source.columns)
+        name = repr(source.columns[place.column]) if known else str(place.column)
+        sentence = f"{sentence} in column {name}"
+    return sentence
 
 
 class NamedBytes(io.BytesIO):

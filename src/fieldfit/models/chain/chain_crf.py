@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_number
-from fieldfit.errors import InvalidInputError, TooLargeError
+from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.chain.chain_features import (
@@ -61,9 +61,11 @@ MAX_LABELS = 2**13
 def require_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
     """Refuse empty lists, and sequences with another number of labels than of tokens."""
     if isinstance(Y, (str, bytes)) or not hasattr(Y, "__len__"):
-        raise InvalidInputError(f"Y must be a list of sequences of labels, got {type(Y).__name__}")
+        raise InvalidInputError(
+            f"must be a list of sequences of labels, got {type(Y).__name__}", Place("Y")
+        )
     if len(X) == 0:
-        raise InvalidInputError("X must hold at least one sequence, got an empty list")
+        raise InvalidInputError("must hold at least one sequence, got an empty list", Place("X"))
     if len(X) != len(Y):
         raise InvalidInputError(
             f"X and Y must have one entry for each sequence, got {len(X)} and {len(Y)}"
@@ -71,17 +73,17 @@ def require_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
     for index, (x, y) in enumerate(zip(X, Y, strict=True)):
         if isinstance(y, (str, bytes)) or not hasattr(y, "__len__"):
             raise InvalidInputError(
-                f"Y[{index}] must be a sequence of labels, got {type(y).__name__}"
+                f"must be a sequence of labels, got {type(y).__name__}", Place("Y", index)
             )
         if not hasattr(x, "__len__") and not hasattr(x, "shape"):
             raise InvalidInputError(
-                f"X[{index}] must be a sequence of tokens, got {type(x).__name__}"
+                f"must be a sequence of tokens, got {type(x).__name__}", Place("X", index)
             )
         length = x.shape[0] if hasattr(x, "shape") else len(x)
         if length != len(y):
             raise InvalidInputError(
-                f"Y[{index}] must have one label for each of the {length} tokens of X[{index}], "
-                f"got {len(y)}"
+                f"must have one label for each of the {length} tokens of X[{index}], got {len(y)}",
+                Place("Y", index),
             )
 
 
@@ -94,8 +96,9 @@ def label_classes(Y: Sequence[Sequence[Any]]) -> NDArray[Any]:
             names = set(np.unique(y).tolist()) if _is_integers(y) else set(y)
         except TypeError:
             raise InvalidInputError(
-                f"Y[{index}]: labels must be strings or integers, or None for missing, "
-                f"got {next(name for name in y if name.__hash__ is None)!r:.60}"
+                f"labels must be strings or integers, or None for missing, "
+                f"got {next(name for name in y if name.__hash__ is None)!r:.60}",
+                Place("Y", index),
             ) from None
         for name in names - found:
             if is_missing(name):
@@ -104,13 +107,15 @@ def label_classes(Y: Sequence[Sequence[Any]]) -> NDArray[Any]:
             kinds.setdefault(kind, index)
             if len(kinds) > 1:
                 raise InvalidInputError(
-                    f"Y must hold strings or integers, not both; got {name!r} in Y[{index}]"
+                    f"must hold strings or integers, not both; got {name!r} in Y[{index}]",
+                    Place("Y"),
                 )
             found.add(name)
     if len(found) < 2:
         what = f"only {next(iter(found))!r}" if found else "no label at all"
         raise InvalidInputError(
-            f"Y must hold at least two different labels over all {len(Y)} sequences, got {what}"
+            f"must hold at least two different labels over all {len(Y)} sequences, got {what}",
+            Place("Y"),
         )
     if len(found) > MAX_LABELS:
         raise TooLargeError(
@@ -153,11 +158,11 @@ def _kind(index: int, name: Any) -> type:
     if isinstance(name, (int, np.integer, np.bool_)):
         if name < MISSING:
             raise InvalidInputError(
-                f"Y[{index}]: integer labels must be at least -1 (missing), got {name}"
+                f"integer labels must be at least -1 (missing), got {name}", Place("Y", index)
             )
         return int
     raise InvalidInputError(
-        f"Y[{index}]: labels must be strings or integers, or None for missing, got {name!r}"
+        f"labels must be strings or integers, or None for missing, got {name!r}", Place("Y", index)
     )
 
 
@@ -353,7 +358,9 @@ class ChainCRF(ConditionalEstimator):
     def _sequences(self, X: Sequences) -> Sequences:
         """The sequences of tokens in ``X``; subclasses may be given more than these."""
         if isinstance(X, (str, bytes)) or hasattr(X, "tocsr") or not hasattr(X, "__len__"):
-            raise InvalidInputError(f"X must be a list of sequences, got {type(X).__name__}")
+            raise InvalidInputError(
+                f"must be a list of sequences, got {type(X).__name__}", Place("X")
+            )
         return X
 
     def _encode_training(self, X: Sequences, labels: LabelArray) -> EncodedTokens:

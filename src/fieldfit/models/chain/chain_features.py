@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 
 __all__ = ["TokenFeatures", "Vocabulary", "is_matrix", "read_items", "read_matrices"]
 
@@ -76,13 +76,13 @@ def read_items(
     for index, x in enumerate(X):
         if isinstance(x, (str, bytes, Mapping)) or not hasattr(x, "__len__"):
             raise InvalidInputError(
-                f"X[{index}] must be a list of feature dictionaries, got {type(x).__name__}"
+                f"must be a list of feature dictionaries, got {type(x).__name__}", Place("X", index)
             )
         for position, token in enumerate(x):
             try:
                 collected.add_token(token)
             except (TypeError, ValueError) as error:
-                raise InvalidInputError(f"X[{index}][{position}]: {error}") from None
+                raise InvalidInputError(f"{error}", Place("X", index, position)) from None
         sequences.append(len(collected.offsets) - 1)
     return TokenFeatures(
         sequence_offsets=np.frombuffer(sequences, dtype=np.int64),
@@ -215,11 +215,13 @@ def read_matrices(
             n_features = width
         if width is not None and width != n_features:
             raise InvalidInputError(
-                f"X[{index}] must have {n_features} features as the first sequence of the fit, "
-                f"got {width}"
+                f"must have {n_features} features as the first sequence of the fit, got {width}",
+                Place("X", index),
             )
         if not np.isfinite(values).all():
-            raise InvalidInputError(f"X[{index}]: features must be finite, got NaN or infinity")
+            raise InvalidInputError(
+                "features must be finite, got NaN or infinity", Place("X", index)
+            )
         lengths.append(len(counts))
         blocks.append((counts, columns, values))
     counts = np.concatenate([block[0] for block in blocks])
@@ -265,13 +267,14 @@ def _dense_rows(index: int, x: Any) -> _Rows:
         matrix = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"X[{index}] must be a matrix (T, F) of numbers like the first sequence, got {error}"
+            f"must be a matrix (T, F) of numbers like the first sequence, got {error}",
+            Place("X", index),
         ) from None
     if matrix.size == 0 and matrix.ndim == 1:  # an empty list: a sequence without tokens
         return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0), None
     if matrix.ndim != 2:
         raise InvalidInputError(
-            f"X[{index}] must be a matrix (T, F) of features, got shape {matrix.shape}"
+            f"must be a matrix (T, F) of features, got shape {matrix.shape}", Place("X", index)
         )
     rows, columns = np.nonzero(matrix)
     counts = np.bincount(rows, minlength=matrix.shape[0]).astype(np.int64)

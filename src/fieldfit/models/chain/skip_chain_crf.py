@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_integer
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.template import Block, Tying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
@@ -86,8 +86,9 @@ def _dictionaries(
     for position, token in enumerate(x):
         if not isinstance(token, Mapping):
             raise InvalidInputError(
-                f"X[{index}][{position}] must be a feature dictionary, because {option} names "
-                f"the feature {key!r}, got {type(token).__name__}"
+                f"must be a feature dictionary, because {option} names "
+                f"the feature {key!r}, got {type(token).__name__}",
+                Place("X", index, position),
             )
         yield position, token
 
@@ -109,8 +110,9 @@ def checked_breaks(index: int, given: Any, length: int) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     if breaks.ndim != 1 or breaks.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"X[{index}]: breaks must be positions of tokens, got dtype {breaks.dtype} and "
-            f"shape {breaks.shape}"
+            f"breaks must be positions of tokens, got dtype {breaks.dtype} and "
+            f"shape {breaks.shape}",
+            Place("X", index),
         )
     _require_positions(index, "breaks must be", breaks, length)
     different: NDArray[np.int64] = np.unique(breaks.astype(np.int64))
@@ -126,8 +128,9 @@ def checked_links(
         return np.zeros((0, 2), dtype=np.int64)
     if links.ndim != 2 or links.shape[1] != 2 or links.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"X[{index}]: skip edges must be pairs of positions, got dtype {links.dtype} and "
-            f"shape {links.shape}"
+            f"skip edges must be pairs of positions, got dtype {links.dtype} and "
+            f"shape {links.shape}",
+            Place("X", index),
         )
     _require_positions(index, "skip edges must join", links, length)
     pairs: NDArray[np.int64] = np.unique(np.sort(links.astype(np.int64), axis=1), axis=0)
@@ -140,7 +143,7 @@ def checked_links(
 def _require_positions(index: int, what: str, given: NDArray[Any], length: int) -> None:
     if given.min() < 0 or given.max() >= length:
         wrong = given.min() if given.min() < 0 else given.max()
-        raise InvalidInputError(f"X[{index}]: {what} positions 0..{length - 1}, got {wrong}")
+        raise InvalidInputError(f"{what} positions 0..{length - 1}, got {wrong}", Place("X", index))
 
 
 # -- The estimator -------------------------------------------------------------------------
@@ -290,7 +293,9 @@ class SkipChainCRF(ChainCRF):
         expected = "a pair (tokens, edges)"
         if self.breaks is None:
             expected += " or a triple (tokens, edges, breaks)"
-        raise InvalidInputError(f"X[{index}] must be {expected}, because skip_edges is None")
+        raise InvalidInputError(
+            f"must be {expected}, because skip_edges is None", Place("X", index)
+        )
 
     def _joints(self, X: Sequence[Any]) -> tuple[Joints, ...]:
         """Skip edges and breaks of every sequence."""

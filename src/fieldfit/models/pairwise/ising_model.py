@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit._validation import require_one_of
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import Encoding, IsingParameters
 from fieldfit.models.pairwise.sample_data import checked_labels
@@ -178,8 +178,8 @@ class IsingModel(PairwiseMRF):
             seen = (labels == label).any(axis=0) | hidden
             if not seen.all():
                 raise InvalidInputError(
-                    f"samples must have both values in every column, got no {value} in column "
-                    f"{int(np.argmin(seen))}"
+                    f"must have both values in every column, got no {value}",
+                    Place("samples", column=int(np.argmin(seen))),
                 )
 
     def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LongArray
-from fieldfit.errors import TooLargeError
+from fieldfit.errors import Place, TooLargeError
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters
 from fieldfit.models.pairwise.sample_conditionals import Neighbors
 from fieldfit.models.pairwise.sample_data import Samples
@@ -268,8 +268,9 @@ class MissingRows:
         if samples.max_missing > most:
             row = int(np.flatnonzero(samples.inverse == samples.n_rows - 1)[0])
             raise TooLargeError(
-                f"samples must have at most {most} missing labels in a row to be summed out "
-                f"({k} labels each), got {samples.max_missing} in row {row}"
+                f"must have at most {most} missing labels in a row to be summed out "
+                f"({k} labels each), got {samples.max_missing}",
+                Place("samples", row),
             )
         self._max_free = samples.max_missing + n_more
 

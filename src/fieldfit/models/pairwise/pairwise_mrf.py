@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit.entropy.counting_numbers import TreeReweighted
-from fieldfit.errors import ConvergenceWarning, InvalidInputError, TooLargeError
+from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.junction_tree.exact import Exact
@@ -272,7 +272,7 @@ class PairwiseMRF(FieldEstimator):
         labels = self._labels(samples)
         if labels.shape[1] != self.n_features_in_:
             raise InvalidInputError(
-                f"samples must have {self.n_features_in_} columns, got {labels.shape[1]}"
+                f"must have {self.n_features_in_} columns, got {labels.shape[1]}", Place("samples")
             )
         require_labels(labels, self._parameters.n_labels)
         return Samples.of(labels, np.ones(len(labels)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
@@ -397,8 +397,8 @@ class MomentMatchingProblem(LikelihoodProblem, SolvedProblem):
             row = int(rows[bad[0]])
             column = 0 if row < 0 else int(np.argmax(self.samples.labels[row] < 0))
             raise InvalidInputError(
-                "samples must be complete for moment matching (use another objective), got a "
-                f"missing entry in row {bad[0]}, column {column}"
+                "must be complete for moment matching (use another objective), got a missing entry",
+                Place("samples", int(bad[0]), column=column),
             )
 
 

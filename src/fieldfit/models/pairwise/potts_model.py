@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit._validation import require_integer, require_number, require_one_of
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
 from fieldfit.models.pairwise.sample_data import (
@@ -208,13 +208,16 @@ class PottsModel(PairwiseMRF):
     def _check_columns(self, labels: LabelMatrix) -> None:
         seen = np.unique(labels[labels >= 0])
         if len(seen) < 2:
-            raise InvalidInputError(f"samples must have at least two labels, got only {seen[0]}")
+            raise InvalidInputError(
+                f"must have at least two labels, got only {seen[0]}", Place("samples")
+            )
         least = np.where(labels < 0, MAX_LABELS, labels).min(axis=0)
         constant = np.flatnonzero(least == labels.max(axis=0))
         if len(constant) and self.l2 == 0.0:
             raise InvalidInputError(
-                f"samples must have two labels in every column unless l2 is positive, got only "
-                f"{least[constant[0]]} in column {constant[0]}"
+                "must have two labels in every column unless l2 is positive, got only "
+                f"{least[constant[0]]}",
+                Place("samples", column=int(constant[0])),
             )
 
     def _weights_of_samples(self, weight: Any, labels: LabelMatrix) -> FloatArray:

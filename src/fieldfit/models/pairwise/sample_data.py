@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
-from fieldfit.errors import InvalidInputError
+from fieldfit.errors import InvalidInputError, Place
 
 __all__ = [
     "MAX_LABELS",
@@ -127,8 +127,8 @@ def checked_labels(samples: Any, values: tuple[int, ...] | None = None) -> Label
     if not allowed.all():
         row, column = np.argwhere(~allowed)[0]
         raise InvalidInputError(
-            f"samples must be {wanted}, got {array[row, column].item()!r} in row {row}, "
-            f"column {column}"
+            f"must be {wanted}, got {array[row, column].item()!r}",
+            Place("samples", int(row), column=int(column)),
         )
     labels[missing] = -1
     return labels
@@ -139,8 +139,8 @@ def require_labels(labels: LabelMatrix, n_labels: int) -> None:
     if labels.max() >= n_labels:
         row, column = np.argwhere(labels >= n_labels)[0]
         raise InvalidInputError(
-            f"samples must have labels 0..{n_labels - 1}, got {labels[row, column]} in row {row}, "
-            f"column {column}"
+            f"must have labels 0..{n_labels - 1}, got {labels[row, column]}",
+            Place("samples", int(row), column=int(column)),
         )
 
 
@@ -169,11 +169,11 @@ def _numbers(samples: Any) -> NDArray[Any]:
     array = np.asarray(samples)
     if array.ndim != 2:
         raise InvalidInputError(
-            f"samples must have two axes (samples, variables), got shape {array.shape}"
+            f"must have two axes (samples, variables), got shape {array.shape}", Place("samples")
         )
     if array.size == 0:
         raise InvalidInputError(
-            f"samples must have at least one row and one column, got shape {array.shape}"
+            f"must have at least one row and one column, got shape {array.shape}", Place("samples")
         )
     if array.dtype.kind == "b":
         return array.astype(np.int64)
@@ -182,7 +182,9 @@ def _numbers(samples: Any) -> NDArray[Any]:
     try:
         return array.astype(np.float64)  # None becomes NaN
     except (TypeError, ValueError):
-        raise InvalidInputError(f"samples must be numbers, got dtype {array.dtype}") from None
+        raise InvalidInputError(
+            f"must be numbers, got dtype {array.dtype}", Place("samples")
+        ) from None
 
 
 def require_joined(labels: LabelMatrix, edges: Any) -> None:
@@ -190,6 +192,6 @@ def require_joined(labels: LabelMatrix, edges: Any) -> None:
     hidden = np.flatnonzero((labels < 0).all(axis=0))
     if len(hidden) and edges is None:
         raise InvalidInputError(
-            "samples must have a label in every column unless edges are given (hidden variables), "
-            f"got none in column {hidden[0]}"
+            "must have a label in every column unless edges are given (latent variables), got none",
+            Place("samples", column=int(hidden[0])),
         )
