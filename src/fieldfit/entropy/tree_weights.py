@@ -1,4 +1,4 @@
-"""Edge appearance probabilities ``rho`` that make a tree-reweighted entropy an upper bound.
+"""Spanning-tree probabilities ``rho`` of edges, which make a reweighted entropy an upper bound.
 
 Let ``F`` be a forest of factors (no cycle).  Dropping all other factors from a distribution with
 the given marginals can only raise its entropy, and on a forest the entropy is Bethe's::

@@ -1,4 +1,4 @@
-"""Chosen entries of the inverse of a sparse symmetric matrix, and what they would cost.
+"""Selected inversion: chosen entries of the inverse of a sparse symmetric matrix.
 
 With ``A = L D L'`` the entries of ``Z = inv(A)`` on the pattern of ``L`` follow from the last
 column to the first, without any other entry of ``Z`` (Takahashi, Fagan and Chen 1973; Erisman

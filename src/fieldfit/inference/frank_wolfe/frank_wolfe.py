@@ -1,4 +1,4 @@
-"""Frank-Wolfe (conditional gradient) marginals: variational inference by MAP searches alone.
+"""Pairwise Frank-Wolfe (conditional gradient): marginals by MAP searches alone.
 
     B(th) = max over tau in the polytope of <th, tau> + H_c(tau)
 

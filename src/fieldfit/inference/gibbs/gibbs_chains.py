@@ -1,4 +1,4 @@
-"""Several Gibbs chains on one graph in threads, and how well they mix: ESS and split R-hat.
+"""Gibbs chains in threads, and how well they mix: effective sample size and split R-hat.
 
 The labels of the chains do not depend on the number of threads.  Both figures are taken on the
 label indicators ``[y_i = k]``, from counts alone, so no chain is stored.

@@ -1,4 +1,4 @@
-"""Kikuchi's free energy: beliefs of whole regions instead of single factors.
+"""Generalised belief propagation on Kikuchi's free energy: beliefs of whole regions.
 
 Maximises over consistent beliefs of the regions of a `RegionGraph`
 

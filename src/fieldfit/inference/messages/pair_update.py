@@ -1,4 +1,4 @@
-"""Messages of pairwise factors with a common number of labels, in blocks (see `message_arrays`).
+"""The message update of pairs with a common number of labels, in blocks of 32 messages.
 
 A block of messages is gathered, exponentiated, multiplied with the tables and taken the
 logarithm of as a whole, so that exponentials and logarithms run in SIMD over the block.

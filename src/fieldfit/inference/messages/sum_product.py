@@ -1,4 +1,4 @@
-"""Sum-product message passing under any entropy: loopy, tree-reweighted and convex propagation.
+"""Sum-product (belief propagation) under any entropy: loopy, tree-reweighted and convex.
 
 Finds a stationary point of
 

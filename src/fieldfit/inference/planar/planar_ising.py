@@ -1,4 +1,4 @@
-"""Planar Ising models without field: exact ground states by matching, exact log Z by a Pfaffian.
+"""Planar Ising models without field: ground states by matching, log Z by Kasteleyn's Pfaffian.
 
 *Ground states.*  The score ``constant + sum_e J_e s_i s_j`` loses ``2 |J_e|`` for each edge that is
 not satisfied.  A set of edges is the unsatisfied set of some spins if and only if it meets the

@@ -1,4 +1,4 @@
-"""The Potts model of categorical observations, with full tables; contacts of proteins.
+"""The Potts model of categorical observations; direct coupling analysis of protein sequences.
 
     p(y) ∝ exp(sum_i f_i(y_i) + sum_(ij) J_ij(y_i, y_j)),      y_i in 0..q-1
 
