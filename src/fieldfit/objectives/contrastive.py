@@ -37,7 +37,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
-from fieldfit.inference.free_energy.k_step_descent import relax_bethe, relax_products
+from fieldfit.inference.free_energy.k_step_descent import descend_bethe, descend_mean_field
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.kikuchi.kikuchi_descent import relax_kikuchi
 from fieldfit.inference.kikuchi.region_graph import Regions
@@ -104,7 +104,7 @@ class ContrastiveFreeEnergy(Objective):
         require_possible_where_seen(batch, potentials, labels)
         if self.family == "kikuchi":
             return self._evaluate_regions(batch, potentials, labels)
-        relax = relax_products if self.family == "mean-field" else relax_bethe
+        relax = descend_mean_field if self.family == "mean-field" else descend_bethe
         graph = batch.graph
         known = labels >= 0
         before: _State = _State() if init is None else init
