@@ -8,7 +8,7 @@ A step
 
 is a natural gradient step of length ``t``; at ``t = 1`` every belief becomes its target.  Every
 example of a batch has its own step length, which is cut when its free energy would rise and grows
-when it has fallen, so that no example ever gets worse and none depends on its company.
+when it has fallen, so that no example ever gets worse, and each is what it would be alone.
 
 Reference: Welling and Sutton, "Learning in Markov random fields with contrastive free energies",
 AISTATS 2005, section 5: damping adapted so that the free energy never rises.
