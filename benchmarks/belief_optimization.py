@@ -17,7 +17,7 @@ from benchmarks.pages import replace_section, stamp
 from benchmarks.timing import best_of
 from experiments.tables import markdown_table
 from fieldfit.graph.batch import Batch
-from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, relax_bethe
+from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, descend_bethe
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.messages.message_arrays import Changes
 from fieldfit.inference.messages.message_run import build_model, initial_state, sweep_kernel
@@ -67,9 +67,9 @@ def steps() -> list[str]:
             "flooding sweep": flooding(graph, potentials),
             "free energies and targets": lambda: energy(point, everyone, targets),
             "factor beliefs": energy.tables,
-            "relaxation of 1 step": lambda: relax_bethe(batch, potentials, point, 1, free),
-            "relaxation of 5 steps": lambda: relax_bethe(batch, potentials, point, 5, free),
-            "relaxation of 10 steps": lambda: relax_bethe(batch, potentials, point, 10, free),
+            "relaxation of 1 step": lambda: descend_bethe(batch, potentials, point, 1, free),
+            "relaxation of 5 steps": lambda: descend_bethe(batch, potentials, point, 5, free),
+            "relaxation of 10 steps": lambda: descend_bethe(batch, potentials, point, 10, free),
         },
         repeats=15,
     )

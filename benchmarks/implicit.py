@@ -20,9 +20,9 @@ from experiments.tables import markdown_table
 from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
-from fieldfit.inference.second_order.hessian_blocks import node_matrix
 from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
-from fieldfit.inference.second_order.marginal_hessian import NodeSystem
+from fieldfit.inference.second_order.kkt_pattern import kkt_pattern
+from fieldfit.inference.second_order.marginal_hessian import MarginalHessian
 from fieldfit.objectives.implicit_loss import ImplicitLoss
 from fieldfit.objectives.marginal_losses import MarginalLoss
 
@@ -49,10 +49,10 @@ class Case:
         loss = MarginalLoss("ucl")
         _, self.derivative = loss.value_and_derivative(batch, self.beliefs, self.labels)
 
-    def system(self, direct: bool) -> NodeSystem:
+    def system(self, direct: bool) -> MarginalHessian:
         """The system formed and, if ``direct``, factorised."""
         b, w = self.beliefs, self.weights
-        return NodeSystem(
+        return MarginalHessian(
             self.batch.graph, b.unary_values, b.factor_values, w.unary_values, w.factor_values,
             direct=direct,
         )  # fmt: skip
@@ -75,9 +75,9 @@ def implicit_gradients() -> list[str]:
     for name, make in BATCHES.items():
         case = Case(make())
         graph = case.batch.graph
-        node_matrix(ff.FactorGraph.grid(2, 2, 2))  # loads what is compiled
+        kkt_pattern(ff.FactorGraph.grid(2, 2, 2))  # loads what is compiled
         start = time.process_time()
-        matrix = node_matrix(graph)
+        pattern = kkt_pattern(graph)
         setup = time.process_time() - start
         seconds = best_of(
             {
@@ -92,7 +92,7 @@ def implicit_gradients() -> list[str]:
             repeats=3,
         )
         times = [setup, *seconds.values()]
-        cells = [name, str(len(matrix.indptr) - 1), *(f"{1e3 * value:.1f}" for value in times)]
+        cells = [name, str(pattern.n_unknowns), *(f"{1e3 * value:.1f}" for value in times)]
         rows.append(" | ".join(cells))
     return rows
 

@@ -17,7 +17,7 @@ from fieldfit.inference.second_order.implicit_gradient import (
     implicit_gradient,
     perturbation_gradient,
 )
-from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 from fieldfit.objectives.implicit_loss import ImplicitLoss
 from fieldfit.objectives.marginal_losses import SMOOTH_LOSSES, MarginalLoss
 
@@ -176,7 +176,7 @@ def test_weights_of_counting_numbers_agree_with_unrolled_sweeps(graph):
 
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("seed", range(6))
-def test_node_system_solves_the_full_system(seed, direct):
+def test_reduced_system_solves_the_full_one(seed, direct):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, 6, 7, max_arity=3, max_labels=3)
     potentials, weights = random_tables(rng, graph), random_weights(rng, graph)
@@ -301,7 +301,7 @@ def test_without_a_gradient_the_value_is_infinite(options, monkeypatch):
     def fail(*arguments, **names):
         raise IndefiniteError
 
-    monkeypatch.setattr(NodeSystem, "respond", fail)
+    monkeypatch.setattr(MarginalHessian, "solve", fail)
     labels = np.array([0, 1, 1, 0])
     if len(sets) == 1:
         found = objective.evaluate(batch, sets[0], labels)

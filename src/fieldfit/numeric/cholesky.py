@@ -1,11 +1,20 @@
-"""Symmetric positive definite sparse systems: ``M = L D L'`` row by row, and conjugate gradients.
+"""Cholesky factorisations of symmetric positive definite matrices: dense, sparse, by blocks.
 
-Only the upper triangle of ``M`` is read, column by column (``indptr``, ``indices``, ``values``;
-what lies below the diagonal in a column is skipped), and the unknowns are already in the order in
-which they are to be eliminated.  The pattern of ``L`` depends on that of ``M`` alone, so `symbolic`
-runs once for a graph and `factorise` as often as the numbers change: row ``j`` of ``L`` solves a
-triangular system with the rows before it, and touches only the nodes below ``j`` in the elimination
-tree.
+*Dense* (`cholesky_root`, `cholesky_solve`, `cholesky_inverse`): small matrices, flat and row by
+row.
+
+*Sparse* (`symbolic`, `factorise`, `solve_factorised`): ``M = L D L'`` row by row.  Only the upper
+triangle of ``M`` is read, column by column (``indptr``, ``indices``, ``values``; what lies below
+the diagonal in a column is skipped), and the unknowns are already in the order in which they are to
+be eliminated.  The pattern of ``L`` depends on that of ``M`` alone, so `symbolic` runs once for a
+graph and `factorise` as often as the numbers change: row ``j`` of ``L`` solves a triangular system
+with the rows before it, and touches only the nodes below ``j`` in the elimination tree.
+
+*By blocks* (`factorise_blocks`, `solve_blocks`): ``M = L L'`` for unknowns that come in blocks of
+one size.  A variable with ``K`` labels has ``m = K - 1`` unknowns, which are coupled to the same
+neighbours, so the pattern is one of ``m x m`` blocks.  An index is looked up once for a product of
+two blocks, whose inner loops have a length that the compiler knows and run over neighbouring
+numbers.
 
 References: Davis, "Algorithm 849: a concise sparse Cholesky factorization package", ACM Trans.
 Mathematical Software 31 (2005); Liu, "The role of elimination trees in sparse factorization", SIAM
@@ -14,7 +23,7 @@ J. Matrix Analysis 11 (1990).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import carray
@@ -26,14 +35,84 @@ from fieldfit.numeric.simd import load, stack_scratch, store
 
 __all__ = [
     "Symbolic",
+    "cholesky_inverse",
+    "cholesky_root",
+    "cholesky_solve",
     "climb",
-    "conjugate_gradients",
     "factorise",
     "factorise_blocks",
     "solve_blocks",
     "solve_factorised",
     "symbolic",
 ]
+
+# -- dense ------------------------------------------------------------------------------------
+
+
+@kernel
+def cholesky_root(matrix: FloatArray, n: int, least: FloatArray, is_raised: bool) -> bool:
+    """The lower triangle of the Cholesky root of an ``n x n`` matrix, in place.
+
+    Only the lower triangle of ``matrix`` is read.  A pivot that is not above ``least[j]`` is raised
+    to it if ``is_raised``, and otherwise becomes infinite, so that unknown ``j`` drops out of every
+    solve.  False if a pivot is not positive, or not a number.
+    """
+    for j in range(n):
+        total = matrix[j * n + j]
+        for c in range(j):
+            total -= matrix[j * n + c] * matrix[j * n + c]
+        if total <= least[j]:
+            total = least[j] if is_raised else np.inf
+        if not total > 0.0:
+            return False
+        root = np.sqrt(total)
+        matrix[j * n + j] = root
+        for i in range(j + 1, n):
+            total = matrix[i * n + j]
+            for c in range(j):
+                total -= matrix[i * n + c] * matrix[j * n + c]
+            matrix[i * n + j] = total / root
+    return True
+
+
+@kernel
+def cholesky_solve(root: FloatArray, n: int, x: FloatArray) -> None:
+    """Solve in place with a root of `cholesky_root`: ``x`` is the right-hand side at first."""
+    for i in range(n):
+        value = x[i]
+        for c in range(i):
+            value -= root[i * n + c] * x[c]
+        x[i] = value / root[i * n + i]
+    for i in range(n - 1, -1, -1):
+        value = x[i]
+        for c in range(i + 1, n):
+            value -= root[c * n + i] * x[c]
+        x[i] = value / root[i * n + i]
+
+
+@kernel
+def cholesky_inverse(matrix: FloatArray, n: int) -> None:
+    """The full symmetric inverse from a root of `cholesky_root`, in place."""
+    for i in range(n):  # the inverse of the triangle, row by row
+        inverse = 1.0 / matrix[i * n + i]
+        for j in range(i):
+            total = 0.0
+            for c in range(j, i):
+                total += matrix[i * n + c] * matrix[c * n + j]
+            matrix[i * n + j] = -total * inverse
+        matrix[i * n + i] = inverse
+    for i in range(n):
+        for j in range(i + 1):  # the diagonal last: it is needed by all others of the row
+            total = 0.0
+            for c in range(i, n):
+                total += matrix[c * n + i] * matrix[c * n + j]
+            matrix[i * n + j] = total
+    for i in range(n):
+        for j in range(i):
+            matrix[j * n + i] = matrix[i * n + j]
+
+
+# -- sparse -----------------------------------------------------------------------------------
 
 
 class Symbolic(NamedTuple):
@@ -163,96 +242,12 @@ def solve_factorised(
         x[j] = value
 
 
-@kernel
-def _multiply(
-    indptr: LongArray, indices: IntArray, values: FloatArray, x: FloatArray, out: FloatArray
-) -> None:
-    out[:] = 0.0
-    for j in range(len(x)):
-        total = 0.0
-        value = x[j]
-        for p in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-            i = np.uint32(indices[p])
-            if i < np.uint32(j):
-                total += values[p] * x[i]
-                out[i] += values[p] * value
-            elif i == np.uint32(j):
-                total += values[p] * value
-        out[j] += total
-
-
-@kernel
-def conjugate_gradients(
-    indptr: LongArray,
-    indices: IntArray,
-    values: FloatArray,
-    tol: float,
-    max_iter: int,
-    x: FloatArray,
-) -> int:
-    """Conjugate gradients with the diagonal; ``x`` is the right-hand side, then the solution.
-
-    Ends when the residual has fallen to ``tol`` of its first size (in the norm of the inverse
-    diagonal).  Returns the iterations, or -1 if the matrix is not positive definite.
-    """
-    n_rows = len(x)
-    inverse = np.zeros(n_rows)
-    for j in range(n_rows):
-        for p in range(indptr[j], indptr[j + 1]):
-            if indices[p] == j:
-                inverse[j] += values[p]
-        if not inverse[j] > 0.0:
-            return -1
-        inverse[j] = 1.0 / inverse[j]
-    residual = x.copy()
-    size = 0.0
-    for j in range(n_rows):
-        size = max(size, abs(residual[j]))
-    x[:] = 0.0
-    if size == 0.0:
-        return 0
-    residual /= size  # squares of the residual must not overflow
-    direction = inverse * residual
-    image = np.empty(n_rows)
-    rho = np.dot(residual, direction)
-    target = tol * tol * rho
-    n_iter = 0
-    while rho > target and n_iter < max_iter:
-        _multiply(indptr, indices, values, direction, image)
-        curvature = np.dot(direction, image)
-        if not curvature > 0.0:
-            return -1
-        step = rho / curvature
-        following = 0.0
-        for j in range(n_rows):
-            x[j] += step * direction[j]
-            residual[j] -= step * image[j]
-            following += residual[j] * residual[j] * inverse[j]
-        ratio = following / rho
-        rho = following
-        for j in range(n_rows):
-            direction[j] = inverse[j] * residual[j] + ratio * direction[j]
-        n_iter += 1
-    x *= size
-    return n_iter
-
-
-# -- Block factor --------------------------------------------------------------------------
-# `sparse_factor` for unknowns that come in blocks of one size: ``M = L L'`` block by block.
-#
-# A variable with ``K`` labels has ``m = K - 1`` unknowns, which are coupled to the same
-# neighbours, so the pattern is one of ``m x m`` blocks.  An index is looked up once for a product
-# of two blocks, whose inner loops have a length that the compiler knows and run over neighbouring
-# numbers.
-#
-# ``labels`` is a tuple of length ``K`` whose values do not matter.  Block row ``j`` of the upper
-# triangle of ``M`` is read from columns ``j m`` to ``j m + m - 1``, each with all rows of its
-# blocks, the diagonal block last and in full.
+# -- sparse by blocks ---------------------------------------------------------------------------
 
 
 @kernel
 def factorise_blocks(
-    labels: Any,
+    k: tuple[int, ...],
     indptr: LongArray,
     indices: IntArray,
     values: FloatArray,
@@ -264,10 +259,14 @@ def factorise_blocks(
 ) -> int:
     """Fill the blocks of ``L``, those of its diagonal apart; the first bad block, or -1.
 
+    ``k`` is a tuple of length ``K`` (static), whose values do not matter.  Block row ``j`` of the
+    upper triangle of ``M`` is read from columns ``j m`` to ``j m + m - 1``, each with all rows of
+    its blocks, the diagonal block last and in full.
+
     ``shape`` is the pattern of blocks.  Pivots below ``guard`` times the diagonal are raised, as in
-    `sparse_factor.factorise`.
+    `factorise`.
     """
-    m = len(labels) - 1
+    m = len(k) - 1
     size = m * m
     n_blocks = (len(indptr) - 1) // m
     parents, starts = shape.parents, shape.starts
@@ -284,55 +283,55 @@ def factorise_blocks(
         first, length = indptr[j * m], indptr[j * m + 1] - indptr[j * m]
         for p in range(0, length, m):
             i = indices[first + p] // m
-            for k in range(m):
+            for c in range(m):
                 for u in range(m):
-                    value = values[first + k * length + p + u]
+                    value = values[first + c * length + p + u]
                     if i == j:
-                        pivot[u * m + k] = value
+                        pivot[u * m + c] = value
                     else:
-                        work[i * size + u * m + k] = value
+                        work[i * size + u * m + c] = value
             top = climb(i, j, parents, seen, path, order, top)
-        for k in range(m):
-            least[k] = guard * pivot[k * m + k]
+        for c in range(m):
+            least[c] = guard * pivot[c * m + c]
         for q in range(top, n_blocks):
             i = order[q]
             block = i * size
-            _divide(labels, diagonal, work, block)
-            _subtract_products(labels, rows, lower, starts[i], ends[i], work, block)
+            _divide(k, diagonal, work, block)
+            _subtract_products(k, rows, lower, starts[i], ends[i], work, block)
             place = ends[i] * size
             rows[ends[i]] = j
             ends[i] += 1
             for u in range(m):  # the transpose goes to L
-                for k in range(m):
-                    lower[place + k * m + u] = work[block + u * m + k]
-                    work[block + u * m + k] = 0.0
+                for c in range(m):
+                    lower[place + c * m + u] = work[block + u * m + c]
+                    work[block + u * m + c] = 0.0
             for u in range(m):
                 for v in range(m):
                     total = 0.0
-                    for k in range(m):
-                        total += lower[place + u * m + k] * lower[place + v * m + k]
+                    for c in range(m):
+                        total += lower[place + u * m + c] * lower[place + v * m + c]
                     pivot[u * m + v] -= total
-        if not _root(labels, pivot, least):
+        if not cholesky_root(pivot, m, least, True):
             return j
     return -1
 
 
 @kernel
-def _divide(labels: Any, diagonal: FloatArray, work: FloatArray, block: int) -> None:
+def _divide(k: tuple[int, ...], diagonal: FloatArray, work: FloatArray, block: int) -> None:
     """``C^-1 W`` in place, with the triangle ``C`` of the diagonal block of the same index."""
-    m = len(labels) - 1
+    m = len(k) - 1
     for u in range(m):
         inverse = 1.0 / load(diagonal, block + u * m + u)
-        for k in range(m):
-            value = load(work, block + u * m + k)
+        for c in range(m):
+            value = load(work, block + u * m + c)
             for v in range(u):
-                value -= load(diagonal, block + u * m + v) * load(work, block + v * m + k)
-            store(work, block + u * m + k, value * inverse)
+                value -= load(diagonal, block + u * m + v) * load(work, block + v * m + c)
+            store(work, block + u * m + c, value * inverse)
 
 
 @kernel(fastmath={"contract"})
 def _subtract_products(
-    labels: Any,
+    k: tuple[int, ...],
     rows: IntArray,
     lower: FloatArray,
     begin: int,
@@ -341,49 +340,28 @@ def _subtract_products(
     block: int,
 ) -> None:
     """``W_r -= L_r W`` for the blocks ``begin`` to ``end`` of a column, with its block ``W``."""
-    m = len(labels) - 1
+    m = len(k) - 1
     # on the stack, where the compiler knows that no other array overlaps
-    right = carray(stack_scratch(labels, len(labels)), (m * m,))
-    line = carray(stack_scratch(labels, 1), (m,))
+    right = carray(stack_scratch(k, len(k)), (m * m,))
+    line = carray(stack_scratch(k, 1), (m,))
     for z in range(m * m):
         store(right, z, load(work, block + z))
     for p in range(begin, end):
         target, left = np.int64(load(rows, p)) * m * m, p * m * m
         for u in range(m):
-            for k in range(m):
-                store(line, k, load(work, target + u * m + k))
+            for c in range(m):
+                store(line, c, load(work, target + u * m + c))
             for v in range(m):
-                share = load(lower, left + u * m + v)
-                for k in range(m):
-                    store(line, k, load(line, k) - share * load(right, v * m + k))
-            for k in range(m):
-                store(work, target + u * m + k, load(line, k))
-
-
-@kernel
-def _root(labels: Any, pivot: FloatArray, least: FloatArray) -> bool:
-    """The lower triangle of the root of a block, in place; false if it is not positive definite."""
-    m = len(labels) - 1
-    for j in range(m):
-        total = pivot[j * m + j]
-        for k in range(j):
-            total -= pivot[j * m + k] * pivot[j * m + k]
-        total = max(total, least[j])
-        if not total > 0.0:
-            return False
-        root = np.sqrt(total)
-        pivot[j * m + j] = root
-        for i in range(j + 1, m):
-            total = pivot[i * m + j]
-            for k in range(j):
-                total -= pivot[i * m + k] * pivot[j * m + k]
-            pivot[i * m + j] = total / root
-    return True
+                multiplier = load(lower, left + u * m + v)
+                for c in range(m):
+                    store(line, c, load(line, c) - multiplier * load(right, v * m + c))
+            for c in range(m):
+                store(work, target + u * m + c, load(line, c))
 
 
 @kernel
 def solve_blocks(
-    labels: Any,
+    k: tuple[int, ...],
     shape: Symbolic,
     rows: IntArray,
     lower: FloatArray,
@@ -391,7 +369,7 @@ def solve_blocks(
     x: FloatArray,
 ) -> None:
     """Solve in place: ``x`` is the right-hand side and then the solution."""
-    m = len(labels) - 1
+    m = len(k) - 1
     size = m * m
     starts = shape.starts
     n_blocks = len(x) // m

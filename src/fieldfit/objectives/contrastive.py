@@ -38,7 +38,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.ragged import expand
-from fieldfit.inference.free_energy.k_step_descent import relax_bethe, relax_products
+from fieldfit.inference.free_energy.k_step_descent import descend_bethe, descend_mean_field
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.kikuchi.kikuchi_descent import descend_kikuchi
 from fieldfit.inference.kikuchi.region_graph import Regions
@@ -98,7 +98,7 @@ class ContrastiveFreeEnergy(Objective):
         require_possible_where_seen(batch, potentials, labels)
         if self.family == "kikuchi":
             return self._evaluate_regions(batch, potentials, labels)
-        descend = relax_products if self.family == "mean-field" else relax_bethe
+        descend = descend_mean_field if self.family == "mean-field" else descend_bethe
         graph = batch.graph
         known = labels >= 0
         before: _State = _State() if init is None else init

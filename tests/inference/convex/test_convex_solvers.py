@@ -14,6 +14,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 SOLVERS = {
     "dual": ConvexDual(tol=1e-11),
@@ -209,8 +210,8 @@ def test_a_start_near_the_solution_saves_steps(solver):
     assert warm.log_partition == pytest.approx(fresh.log_partition, abs=1e-8)
 
 
-def test_what_rounding_cannot_solve_is_left_finite():
-    # scores of fifty and weights down to 0.004: a system between 1e-20 and 1e20
+def extreme_problem():
+    """Scores of fifty and weights down to 0.004: a system between 1e-20 and 1e20."""
     rng = np.random.default_rng(115)
     n_labels = int(rng.integers(3, 6))
     graph = ff.FactorGraph.grid(6, 6, n_labels)
@@ -220,11 +221,38 @@ def test_what_rounding_cannot_solve_is_left_finite():
     of_variables = 0.01 * np.exp(rng.uniform(-spread, spread, n_labels))
     of_factors = np.exp(rng.uniform(-spread, spread, (n_labels, n_labels)))
     weights = EntropyWeights(graph, [of_variables] * 36, [of_factors] * graph.n_factors)
-    found = ConvexPrimal(tol=1e-6, max_iter=60).run(graph, potentials, weights=weights)
-    assert not found.converged
+    return graph, potentials, weights
+
+
+def assert_finite(found):
     assert np.isfinite(found.residual)
     assert np.isfinite(found.beliefs.unary_values).all()
     assert np.isfinite(found.beliefs.factor_values).all()
+
+
+def test_scores_and_weights_of_many_orders():
+    graph, potentials, weights = extreme_problem()
+    found = ConvexPrimal(tol=1e-6, max_iter=60).run(graph, potentials, weights=weights)
+    assert_finite(found)
+    assert found.converged, found.status
+
+
+def test_what_rounding_cannot_solve_is_left_finite(monkeypatch):
+    """The solver stops where it is, and says that it has not converged."""
+    graph, potentials, weights = extreme_problem()
+    solve, calls = MarginalHessian.solve, []
+
+    def fail_later(*arguments):
+        calls.append(None)
+        if len(calls) > 6:
+            raise IndefiniteError
+        return solve(*arguments)
+
+    monkeypatch.setattr(MarginalHessian, "solve", fail_later)
+    found = ConvexPrimal(tol=1e-6, max_iter=60).run(graph, potentials, weights=weights)
+    assert not found.converged
+    assert found.n_iter == 7
+    assert_finite(found)
 
 
 def test_beliefs_that_go_to_zero_do_not_slow_the_others():

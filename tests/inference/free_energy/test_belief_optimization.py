@@ -1,4 +1,4 @@
-"""Belief optimisation: factor beliefs with given margins, gradients, descent, relaxation, zeros.
+"""Belief optimisation: factor beliefs with given margins, gradients, descent, zeros.
 
 The laws that every inference owes are in `test_laws.py`.
 """
@@ -18,25 +18,20 @@ import fieldfit as ff
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials, folded_unary
-from fieldfit.inference.free_energy.anderson import accelerated_targets, descend
-from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, relax_bethe
+from fieldfit.inference.free_energy.anderson import accelerated_candidates, descend
+from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, descend_bethe
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
-from fieldfit.inference.free_energy.bethe_newton import (
-    _project,
-    _pull,
-    empty_springs,
-    fill_springs,
-    newton_descend,
-)
+from fieldfit.inference.free_energy.bethe_newton import BetheHessian, newton_descend
 from fieldfit.inference.free_energy.binary_pair_fitting import (
     GENERAL,
     PAIR,
     factor_kinds,
+    fit_binary_pairs,
     log_pair,
-    scale_binary_pairs,
 )
 from fieldfit.inference.free_energy.iterative_proportional_fitting import fit_factors
-from fieldfit.inference.free_energy.natural_gradient import relax
+from fieldfit.inference.free_energy.natural_gradient import natural_gradient_steps
+from fieldfit.inference.second_order.hessian_blocks import hessian_vector_product
 
 COUPLINGS = (0.0, 1e-12, -1e-12, 1.0, -1.0, 8.0, -8.0, 40.0, -40.0, 300.0, -300.0, 800.0, -800.0)
 #: Beliefs whose complements are floats too, down to 2^-40, about 1e-12.
@@ -95,7 +90,7 @@ def scaled_pairs(tables, beliefs):
     assert (kinds == PAIR).all()
     vectors, terms = np.full(4 * n_pairs, np.nan), np.full(n_pairs, np.nan)
     everything = np.array([[0, n_pairs]])
-    scale_binary_pairs(graph.structure, kinds, flat, q, log_q, everything, vectors, terms)
+    fit_binary_pairs(graph.structure, kinds, flat, q, log_q, everything, vectors, terms)
     return vectors.reshape(n_pairs, 2, 2), terms
 
 
@@ -423,7 +418,7 @@ def test_trials_that_are_worse_are_refused_and_a_descent_without_refusals_can_fa
     graph, potentials = HARD["grid, +-8"]()
     uniform = np.full(2 * graph.n_variables, np.log(0.5))
     free = np.ones(graph.n_variables, dtype=bool)
-    for method in (relax, descend):
+    for method in (natural_gradient_steps, descend):
         watched = Watched(bethe_energy(graph, potentials))
         result = method(Batch.of([graph]), watched, uniform, free, 30)
         assert result.free_energies[0] == min(watched.values)
@@ -461,7 +456,7 @@ def test_accelerated_moves_are_least_squares():
     moves, changes = rng.normal(size=(2, 10, n_entries))
     count, head = 4, 2  # rows 8, 9, 0, 1
     targets, slopes = np.zeros(n_entries), np.zeros(1)
-    accelerated_targets(
+    accelerated_candidates(
         graph.structure, np.array([0, graph.n_variables]), np.array([0]), np.array([count]),
         np.array([head]), log_unary, beliefs, force, moves, changes, targets, slopes,
     )  # fmt: skip
@@ -473,62 +468,71 @@ def test_accelerated_moves_are_least_squares():
     assert slopes[0] == pytest.approx(-float(beliefs * force @ move), rel=1e-9)
 
 
+def hessian_products(graph, hessian, vectors):
+    """``H z`` of Bethe's free energy, for steps ``dq`` of beliefs, by unary entry."""
+    structure, layout, blocks = graph.structure, hessian.layout, hessian.blocks
+    weights = np.repeat(1.0 - graph.degrees, graph.cardinalities)
+    is_kept = np.ones(len(weights), dtype=bool)
+    is_kept[graph.unary_offsets[:-1] + blocks.reference] = False
+    roots = blocks.sqrt_beliefs[is_kept]
+    for vector in vectors:
+        product = np.empty(len(roots))
+        hessian_vector_product(
+            structure, layout, blocks, weights, (0, graph.n_variables), (0, graph.n_factors), 0,
+            vector[is_kept] / roots, product, np.empty((2, 20)),
+        )  # fmt: skip
+        found = np.zeros(len(weights))  # the derivative by the reference labels is 0
+        found[is_kept] = product / roots
+        yield found
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_springs_are_the_second_derivative(name):
-    """The Hessian in natural coordinates against differences of the gradient."""
+def test_blocks_are_the_second_derivative(name):
+    """The Hessian by beliefs of variables against differences of the gradient."""
     rng = np.random.default_rng(9)
     graph = MODELS[name]
     energy = bethe_energy(graph, random_tables(rng, graph, scale=1.5))
     log_unary = random_log_beliefs(rng, graph, scale=0.7)
     beliefs = np.exp(log_unary)
     evaluate(energy, log_unary)
-    springs = empty_springs(energy)
-    bounds = np.array([0, graph.n_factors])
-    fill_springs(graph.structure, energy.tables(), beliefs, bounds, np.array([0]), springs)
-    widths = np.sqrt(beliefs)
-    shifts = np.repeat(1.0 - graph.degrees, graph.cardinalities)
-
-    def tangent(values):
-        free = np.ones(graph.n_variables, dtype=bool)
-        projected = values.copy()
-        _project(graph.structure, 0, graph.n_variables, 0, free, widths, projected)
-        return projected
+    hessian = BetheHessian(Batch.of([graph]), np.ones(graph.n_variables, dtype=bool))
+    hessian.update(beliefs, energy.tables(), np.array([0]))
 
     def gradient(q):
         _, targets = evaluate(energy, np.log(q))
         return np.log(q) - targets
 
-    step = 1e-5
+    vectors = []
     for _ in range(5):
-        z = tangent(rng.normal(size=len(beliefs)))
-        pull = np.empty_like(z)
-        _pull(
-            graph.structure, springs, 0, graph.n_factors, 0, shifts, widths, z, pull, np.empty(20)
-        )
-        move = step * widths * z * beliefs.min()
-        change = gradient(beliefs + move) - gradient(beliefs - move)
-        expected = tangent(widths * change / (2 * step * beliefs.min()))
-        np.testing.assert_allclose(tangent(pull), expected, rtol=1e-5, atol=1e-5)
+        vector = beliefs * rng.normal(size=len(beliefs))
+        sums = np.add.reduceat(vector, graph.unary_offsets[:-1])
+        vectors.append(vector - beliefs * np.repeat(sums, graph.cardinalities))
+    step = 1e-5
+    reference = graph.unary_offsets[:-1] + hessian.blocks.reference
+    for vector, image in zip(vectors, hessian_products(graph, hessian, vectors), strict=True):
+        change = gradient(beliefs + step * vector) - gradient(beliefs - step * vector)
+        change -= np.repeat(change[reference], graph.cardinalities)
+        np.testing.assert_allclose(image, change / (2 * step), rtol=1e-5, atol=1e-5)
 
 
-# -- relaxation ---------------------------------------------------------------------------
+# -- k-step descent -----------------------------------------------------------------------
 
 
-def relaxation_case(rng):
+def descent_case(rng):
     """A random model with random beliefs near a corner, as learning meets them."""
     graph = list(MODELS.values())[rng.integers(len(MODELS))]
     potentials = random_tables(rng, graph, scale=float(rng.choice([0.3, 1.0, 3.0, 10.0])))
     return graph, potentials, random_log_beliefs(rng, graph, scale=float(rng.choice([0.1, 1, 9])))
 
 
-def test_relaxation_never_raises_the_free_energy():
+def test_k_steps_never_raise_the_free_energy():
     rng = np.random.default_rng(10)
     fallen = 0
     for _ in range(150):
-        graph, potentials, log_unary = relaxation_case(rng)
+        graph, potentials, log_unary = descent_case(rng)
         free = np.ones(graph.n_variables, dtype=bool)
         n_steps = int(rng.integers(0, 8))
-        found = relax_bethe(Batch.of([graph]), potentials, log_unary, n_steps, free)
+        found = descend_bethe(Batch.of([graph]), potentials, log_unary, n_steps, free)
         assert found.free_energies[0] <= found.start_free_energies[0]
         fallen += found.free_energies[0] < found.start_free_energies[0]
         start, _ = evaluate(bethe_energy(graph, potentials), log_unary)
@@ -541,11 +545,11 @@ def test_relaxation_never_raises_the_free_energy():
     assert fallen > 100
 
 
-def test_a_relaxation_of_no_steps_stays_where_it_is():
+def test_a_descent_of_no_steps_stays_where_it_is():
     rng = np.random.default_rng(11)
     potentials, log_unary = random_tables(rng, MIXED), random_log_beliefs(rng, MIXED)
     free = np.ones(MIXED.n_variables, dtype=bool)
-    found = relax_bethe(Batch.of([MIXED]), potentials, log_unary, 0, free)
+    found = descend_bethe(Batch.of([MIXED]), potentials, log_unary, 0, free)
     np.testing.assert_allclose(found.unary, np.exp(log_unary), rtol=1e-14, atol=0)
     assert found.n_evaluations == 1
     assert found.free_energies[0] == found.start_free_energies[0]
@@ -560,13 +564,13 @@ def test_variables_that_are_not_free_stay_put():
     log_unary[2 * certain], log_unary[2 * certain + 1] = 0.0, -np.inf
     held = np.repeat(~free, 2)
     for n_steps in (3, None):
-        found = relax_bethe(Batch.of([graph]), potentials, log_unary, n_steps, free)
+        found = descend_bethe(Batch.of([graph]), potentials, log_unary, n_steps, free)
         np.testing.assert_allclose(found.unary[held], np.exp(log_unary[held]), rtol=1e-14, atol=0)
         assert found.free_energies[0] < found.start_free_energies[0]
     assert found.converged_examples.all()
 
 
-def test_relaxation_to_convergence_with_observed_labels_is_inference():
+def test_descent_to_convergence_with_observed_labels_is_inference():
     rng = np.random.default_rng(13)
     graph = ff.FactorGraph.grid(3, 4, 3)
     potentials = random_tables(rng, graph, scale=0.5)
@@ -576,7 +580,7 @@ def test_relaxation_to_convergence_with_observed_labels_is_inference():
     for i, label in observed.items():
         free[i] = False
         log_unary[3 * i : 3 * i + 3] = np.where(np.arange(3) == label, 0.0, -np.inf)
-    found = relax_bethe(Batch.of([graph]), potentials, log_unary, None, free)
+    found = descend_bethe(Batch.of([graph]), potentials, log_unary, None, free)
     bp = ff.SumProduct(tol=1e-12).run(graph, potentials, observed)
     result = BeliefOptimization().run(graph, potentials, observed)
     for unary, factors, value in (
@@ -591,15 +595,15 @@ def test_relaxation_to_convergence_with_observed_labels_is_inference():
 def test_an_example_does_not_depend_on_its_company():
     """Bit for bit, whoever else refuses steps or has finished."""
     rng = np.random.default_rng(14)
-    cases = [relaxation_case(rng) for _ in range(40)]
+    cases = [descent_case(rng) for _ in range(40)]
     batch = Batch.of([graph for graph, _, _ in cases])
     potentials = batch.pack([given for _, given, _ in cases])
     log_unary = np.concatenate([point for _, _, point in cases])
     free = np.ones(batch.graph.n_variables, dtype=bool)
-    together = relax_bethe(batch, potentials, log_unary, 6, free)
+    together = descend_bethe(batch, potentials, log_unary, 6, free)
     parts = batch.split(Beliefs(batch.graph, together.unary, together.factors))
     for m, (graph, given, point) in enumerate(cases):
-        alone = relax_bethe(
+        alone = descend_bethe(
             Batch.of([graph]), given, point, 6, np.ones(graph.n_variables, dtype=bool)
         )
         assert alone.free_energies[0] == together.free_energies[m]
@@ -620,16 +624,16 @@ def test_a_batch_of_hard_examples_is_the_examples_alone():
         np.testing.assert_allclose(own.unary_values, alone.beliefs.unary_values, rtol=0, atol=1e-6)
 
 
-def test_the_state_of_a_relaxation_is_a_start_for_the_next():
+def test_the_state_of_a_descent_is_a_start_for_the_next():
     rng = np.random.default_rng(15)
     potentials, log_unary = random_tables(rng, MIXED), random_log_beliefs(rng, MIXED)
     free = np.ones(MIXED.n_variables, dtype=bool)
     batch = Batch.of([MIXED])
-    cold = relax_bethe(batch, potentials, log_unary, 4, free)
-    warm = relax_bethe(batch, potentials, log_unary, 4, free, state=cold.state)
+    cold = descend_bethe(batch, potentials, log_unary, 4, free)
+    warm = descend_bethe(batch, potentials, log_unary, 4, free, state=cold.state)
     np.testing.assert_allclose(warm.unary, cold.unary, rtol=0, atol=1e-9)
     pairs = ff.FactorGraph.grid(2, 2, 2)
-    binary = relax_bethe(Batch.of([pairs]), Potentials(pairs), np.full(8, np.log(0.5)), 1,
+    binary = descend_bethe(Batch.of([pairs]), Potentials(pairs), np.full(8, np.log(0.5)), 1,
                          np.ones(4, dtype=bool))  # fmt: skip
     assert binary.state is None
 
@@ -662,13 +666,13 @@ def test_every_problem_converges(problem):
     assert result.converged, result.status
 
 
-def test_relaxation_refuses_a_start_next_to_hard_zeros():
+def test_descent_refuses_a_start_next_to_hard_zeros():
     graph = ff.FactorGraph.chain(2, 2)
     potentials = Potentials(graph, factors=[[[-np.inf, 0.0], [0.0, -np.inf]]])
     free = np.ones(2, dtype=bool)
     log_unary = np.log([0.9, 0.1, 0.9, 0.1])
     with pytest.raises(InvalidInputError, match="those of example 0 have infinite free energy"):
-        relax_bethe(Batch.of([graph]), potentials, log_unary, 1, free)
+        descend_bethe(Batch.of([graph]), potentials, log_unary, 1, free)
 
 
 def test_wrong_arguments_are_refused():
@@ -687,7 +691,7 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidInputError, match="init must hold finite beliefs of at least 0"):
         BeliefOptimization().run(graph, potentials, init=negative)
     with pytest.raises(InvalidInputError, match=r"log_unary and free must have shapes \(4,\)"):
-        relax_bethe(Batch.of([graph]), potentials, np.zeros(3), 1, np.ones(2, dtype=bool))
+        descend_bethe(Batch.of([graph]), potentials, np.zeros(3), 1, np.ones(2, dtype=bool))
 
 
 def test_progress_is_told():

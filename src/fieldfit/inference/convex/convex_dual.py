@@ -1,13 +1,13 @@
-r"""Beliefs under entropy weights for every configuration, by Newton's method on the dual.
+r"""Newton's method on the dual of a concave free energy, with annealing (a homotopy).
 
-The dual ``G(lam)`` (`_convex_problem`) is convex and smooth, and each step solves the node system
-(`_node_system`): a few steps where message passing would need thousands of sweeps, any arity, and
-weights that differ between the configurations of a table, for which there is no message update in
-closed form.
+The dual ``G(lam)`` (`convex_problem`) is convex and smooth, and each step solves the reduced KKT
+system (`marginal_hessian`): a few steps where message passing would need thousands of sweeps, any
+arity, and weights that differ between the configurations of a table, for which there is no message
+update in closed form.
 
-Newton's method is at its best near the optimum.  It is brought there by *heat*: an equal amount is
-added to all weights, so that the problem is easy, and taken away in stages.  Every stage is a
-descent with a line search, and the last one, without heat, is the problem itself.
+Newton's method is at its best near the optimum.  It is brought there by annealing: a *temperature*
+is added to all weights, so that the problem is easy, and lowered in stages.  Every stage is a
+descent with a line search, and the last one, at temperature zero, is the problem itself.
 
 Reference: Domke, thesis (2009), section 4.3, which eliminates nothing and takes the beliefs of
 variables and factors without normalisation; the duals are equal at the optimum.
@@ -25,23 +25,25 @@ from fieldfit.entropy.counting_numbers import Convex, Entropy
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_problem import ConvexProblem, start_messages
-from fieldfit.inference.convex.convex_solver import ConvexSolver, Solution
-from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
+from fieldfit.inference.convex.convex_solver import ConvexResult, ConvexSolver
+from fieldfit.inference.base import Progress
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 __all__ = ["ConvexDual"]
 
-#: Heat falls to this share as soon as margins and beliefs of a stage agree to within `LOOSE`.
-COOLING = 0.2
-LOOSE = 0.1
-#: Heat is gone when it is below this share of the least weight.
-COLD = 0.2
-#: First heat: this share of the largest score, and at least the largest weight.
-HOT = 0.1
-#: Steps of a stage after which it starts again with more heat.
+#: The temperature is multiplied by this as soon as margins and beliefs of a stage agree to within
+#: `STAGE_TOL`.
+ANNEAL_FACTOR = 0.2
+STAGE_TOL = 0.1
+#: It becomes zero when it is below this fraction of the least weight.
+MIN_TEMPERATURE = 0.2
+#: Initial temperature: this fraction of the largest score, and at least the largest weight.
+INITIAL_TEMPERATURE = 0.1
+#: Steps of a stage after which it starts again at a higher temperature.
 PATIENCE = 60
-#: A start of which margins and beliefs agree to within this needs no heat.
-NEAR = 0.5
-#: Line search: share of the promised descent that is enough, shortest step, rounding of values.
+#: A start of which margins and beliefs agree to within this needs no annealing.
+WARM_START_TOL = 0.5
+#: Line search: sufficient fraction of the predicted decrease, shortest step, rounding of values.
 SUFFICIENT = 1e-4
 SHORTEST = 1e-10
 ROUNDING = 1e-14
@@ -82,48 +84,50 @@ class ConvexDual(ConvexSolver):
 
     def _solve(
         self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
-    ) -> Solution:
+    ) -> ConvexResult:
         descent = _Descent(problem, start_messages(problem, init))
         while descent.active(self.tol).any() and descent.n_iter < self.max_iter:
             descent.step(self.tol)
             if progress is not None:
                 progress(descent.n_iter, float(descent.gaps.max(initial=0.0)))
         point = descent.point
-        if descent.heat.any():
+        if descent.temperature.any():
             point = problem.dual(point.messages, np.zeros(problem.batch.n_examples))
-        gaps = problem.gaps(point.lack)
-        return Solution(
+        gaps = problem.gaps(point.residual)
+        return ConvexResult(
             beliefs=problem.beliefs(point.unary, point.factors),
-            messages=point.messages,
+            multipliers=point.messages,
             values=point.values,
-            settled=gaps <= self.tol,
+            converged=gaps <= self.tol,
             residual=float(gaps.max(initial=0.0)),
             n_iter=descent.n_iter,
         )
 
 
 class _Descent:
-    """One run in progress; every example has its own heat and step length."""
+    """One run in progress; every example has its own temperature and step length."""
 
     def __init__(self, problem: ConvexProblem, messages: FloatArray | None) -> None:
         self.problem = problem
         n_examples = problem.batch.n_examples
         self.n_iter = 0
-        self.heat = np.zeros(n_examples)
+        self.temperature = np.zeros(n_examples)
         self.is_stuck = np.zeros(n_examples, dtype=np.bool_)
-        self._least = problem.least_weights()
+        self._least_weights = problem.least_weights()
         largest = problem.factor_weights.max(initial=0.0), problem.unary_weights.max(initial=0.0)
-        self._hot = np.maximum(HOT * problem.ranges(), max(largest))
+        self._initial_temperature = np.maximum(INITIAL_TEMPERATURE * problem.ranges(), max(largest))
         self._n_steps = np.zeros(n_examples, dtype=np.int64)
-        self.point = problem.dual(problem.start() if messages is None else messages, self.heat)
-        self.gaps = problem.gaps(self.point.lack)
-        self._restart(self.gaps > NEAR)
+        self.point = problem.dual(
+            problem.start() if messages is None else messages, self.temperature
+        )
+        self.gaps = problem.gaps(self.point.residual)
+        self._restart(self.gaps > WARM_START_TOL)
 
     def _restart(self, examples: BoolArray) -> None:
-        """Forget the multipliers of some examples and begin with heat."""
+        """Drop the multipliers of some examples and start annealing again."""
         if not examples.any():
             return
-        self.heat = np.where(examples, self._hot, self.heat)
+        self.temperature = np.where(examples, self._initial_temperature, self.temperature)
         fresh = np.where(
             self.problem.by_message(examples), self.problem.start(), self.point.messages
         )
@@ -131,59 +135,63 @@ class _Descent:
         self._refresh(fresh)
 
     def _refresh(self, messages: FloatArray) -> None:
-        self.point = self.problem.dual(messages, self.heat)
-        self.gaps = self.problem.gaps(self.point.lack)
+        self.point = self.problem.dual(messages, self.temperature)
+        self.gaps = self.problem.gaps(self.point.residual)
 
     def active(self, tol: float) -> BoolArray:
-        """Examples that are under way."""
-        return ((self.gaps > tol) | (self.heat > 0.0)) & ~self.is_stuck
+        """Examples that have not converged."""
+        return ((self.gaps > tol) | (self.temperature > 0.0)) & ~self.is_stuck
 
     def step(self, tol: float) -> None:
-        """One step of all examples under way, and less heat where the stage is done."""
+        """One step of all active examples, and a lower temperature where the stage is done."""
         problem = self.problem
-        cooler = (self.heat > 0.0) & (self.gaps <= LOOSE)
-        if cooler.any():
-            heat = np.where(cooler, COOLING * self.heat, self.heat)
-            self.heat = np.where(heat < COLD * self._least, 0.0, heat)
-            self._n_steps[cooler] = 0
+        is_done = (self.temperature > 0.0) & (self.gaps <= STAGE_TOL)
+        if is_done.any():
+            lowered = np.where(is_done, ANNEAL_FACTOR * self.temperature, self.temperature)
+            is_cold = lowered < MIN_TEMPERATURE * self._least_weights
+            self.temperature = np.where(is_cold, 0.0, lowered)
+            self._n_steps[is_done] = 0
             self._refresh(self.point.messages)
         active = self.active(tol)
         self.n_iter += 1
         self._n_steps[active] += 1
-        lost = active & (self._n_steps > PATIENCE)
-        if lost.any():
-            self._hot[lost] /= COOLING
-            self._restart(lost)
+        is_slow = active & (self._n_steps > PATIENCE)
+        if is_slow.any():
+            self._initial_temperature[is_slow] /= ANNEAL_FACTOR
+            self._restart(is_slow)
         try:
-            direction = self._direction()
+            direction = self._newton_direction()
         except IndefiniteError:  # rounding: beliefs are closer to hard constraints than numbers are
             self.is_stuck |= active
             return
-        slopes = problem.slopes(self.point.lack, direction)
+        slopes = problem.slopes(self.point.residual, direction)
         lengths = np.where(active & (slopes < 0.0), 1.0, 0.0)
         slack = ROUNDING * (1.0 + np.abs(self.point.values))
         while True:
             moved = self.point.messages + problem.by_message(lengths) * direction
-            trial = problem.dual(moved, self.heat)
-            promised = self.point.values + SUFFICIENT * lengths * slopes + slack
-            refused = (lengths > 0.0) & ~(trial.values <= promised)
+            trial = problem.dual(moved, self.temperature)
+            sufficient = self.point.values + SUFFICIENT * lengths * slopes + slack
+            refused = (lengths > 0.0) & ~(trial.values <= sufficient)
             if not refused.any():
                 break
             lengths[refused] *= 0.5
             lengths[lengths < SHORTEST] = 0.0
         before = self.gaps
-        self.point, self.gaps = trial, problem.gaps(trial.lack)
+        self.point, self.gaps = trial, problem.gaps(trial.residual)
         # without a step there will be none later; with values equal to rounding, gaps must fall
         no_descent = -lengths * slopes <= slack
-        self.is_stuck |= active & no_descent & (self.gaps >= 0.5 * before) & (self.heat == 0.0)
+        self.is_stuck |= (
+            active & no_descent & (self.gaps >= 0.5 * before) & (self.temperature == 0.0)
+        )
 
-    def _direction(self) -> FloatArray:
+    def _newton_direction(self) -> FloatArray:
         point, problem = self.point, self.problem
-        unary_weights, factor_weights = problem.heated(self.heat)
-        system = NodeSystem(
+        unary_weights, factor_weights = problem.tempered_weights(self.temperature)
+        hessian = MarginalHessian(
             problem.graph, point.unary, point.factors, unary_weights, factor_weights,
             smallest=SMALLEST, impossible=problem.impossible,
         )  # fmt: skip
-        messages = np.zeros(len(point.messages))
-        system.correct(point.lack, np.zeros(len(point.unary)), np.zeros(len(point.unary)), messages)
-        return messages
+        direction = np.zeros(len(point.messages))
+        gradient, steps = np.zeros(len(point.unary)), np.zeros(len(point.unary))
+        hessian.solve_once(point.residual, gradient, steps, direction)
+        return direction

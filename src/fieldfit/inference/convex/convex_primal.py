@@ -1,13 +1,13 @@
-r"""Beliefs under entropy weights for every configuration, by quadratic bounds in the primal.
+r"""Majorise-minimise for a concave free energy: quadratic bounds in the primal, then Newton.
 
 For positive ``b`` and ``b0``
 
     b log b <= b (log b0 - 1) + b^2 / b0,
 
 with equality at ``b0``.  Put in for every entropy term this makes a quadratic problem under the
-linear constraints of consistency, which is one solve of the node system (`_node_system`) and needs
-no line search.  Its solution ``b'`` may have negative entries.  Entries that are positive are taken
-over; the others become
+linear constraints of consistency, which is one solve of the reduced KKT system (`marginal_hessian`)
+and needs no line search.  Its solution ``b'`` may have negative entries.  Entries that are positive
+are taken over; the others become
 
     min(eps(n), exp((th + lam - mu) / w - 1)),      eps(n) = 1 / (10 n)^2,
 
@@ -17,15 +17,16 @@ entries, which grows.
 
 The algorithm of the reference is changed in four ways.  There, negative entries become ``eps(n)``
 alone, which is much too large for beliefs such as 1e-10; the second term lets them fall faster (to
-`FALL` of what they were in one iteration), and brings those back that fell too far (`RISE`), which
+`FALL` of what they were in one iteration), and restores those that fell too far (`RISE`), which
 ``b'`` would do very slowly.  Near the optimum the curvature ``2 w / b`` of the bound is twice the
-true one, so steps halve the distance at best; as soon as moves leave all beliefs of an example well
+true one, so steps halve the distance at best; as soon as steps leave all beliefs of an example well
 above zero, the true curvature takes its place (Newton's method), as the reference proposes.  Large
-scores start with heat, as in `convex_dual`.  And convergence is not just a small change: the dual
-value at the multipliers, an upper bound, must meet the value of the beliefs.
+scores start at a temperature above zero (annealing), as in `convex_dual`.  And convergence is not
+just a small change: the dual value at the multipliers, an upper bound, must meet the value of the
+beliefs.
 
-*Blocks.*  For large graphs the variables are cut into regions that overlap; a solve moves the
-variables of one region and the factors on them, with all other variables held.
+*Overlapping Schwarz.*  For large graphs the variables are divided into subdomains that overlap; a
+solve moves the variables of one subdomain and the factors on them, with all other variables fixed.
 
 Reference: Domke, thesis (2009), section 4.4, algorithms 1 and 2.
 """
@@ -44,38 +45,37 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Progress
-from fieldfit.inference.convex.convex_dual import COLD, COOLING
+from fieldfit.inference.convex.convex_dual import ANNEAL_FACTOR, MIN_TEMPERATURE
 from fieldfit.inference.convex.convex_problem import ConvexProblem
-from fieldfit.inference.convex.convex_solver import ConvexSolver, Solution
-from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
+from fieldfit.inference.convex.convex_solver import ConvexResult, ConvexSolver
+from fieldfit.inference.base import Progress
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 __all__ = [
     "BOUND",
     "SMALLEST",
     "ConvexPrimal",
-    "Move",
-    "Region",
+    "QuadraticStepResult",
+    "Subdomain",
     "by_entry",
     "largest_by_example",
-    "make_regions",
-    "move",
+    "make_subdomains",
     "possible_entries",
+    "quadratic_step",
 ]
 
-# -- Convex blocks -------------------------------------------------------------------------
-# Regions of a large problem: some variables, the factors on them, and what those factors touch.
-#
-# Regions are runs of a breadth-first order, so that they hang together, and overlap with their
-# neighbours.  A region never holds variables of two examples.
+# -- subdomains (overlapping Schwarz) -------------------------------------------------------------
+# Some variables, the factors on them, and what those factors touch.  Subdomains are runs of a
+# breadth-first order, so that they are connected, and overlap with their neighbours.  None has
+# variables of two examples.
 
 
 @dataclass(frozen=True, eq=False)
-class Region:
-    """A problem with some variables held, and where its numbers lie in the whole one.
+class Subdomain:
+    """A problem with some variables fixed, and where its numbers lie in the whole one.
 
     ``entries`` are those of its beliefs in the vector of unary entries and table entries,
-    ``messages`` those of its multipliers; ``free`` marks the variables that are not held.
+    ``messages`` those of its multipliers; ``free`` marks the variables that are not fixed.
     """
 
     problem: ConvexProblem
@@ -85,14 +85,14 @@ class Region:
     free: NDArray[np.bool_]
 
 
-def make_regions(problem: ConvexProblem, block_size: int, overlap: int) -> list[Region]:
-    """Regions of about ``block_size`` variables each, grown by ``overlap`` steps along factors."""
+def make_subdomains(problem: ConvexProblem, block_size: int, overlap: int) -> list[Subdomain]:
+    """Subdomains of about ``block_size`` variables, grown by ``overlap`` steps along factors."""
     from scipy.sparse.csgraph import breadth_first_order
 
     graph, batch = problem.graph, problem.batch
     touches = _incidence(graph)
     neighbours = (touches.T @ touches).tocsr()
-    regions = []
+    subdomains = []
     for example in range(batch.n_examples):
         begin, end = (int(v) for v in batch.variable_offsets[example : example + 2])
         own = neighbours[begin:end, begin:end]
@@ -107,13 +107,13 @@ def make_regions(problem: ConvexProblem, block_size: int, overlap: int) -> list[
             chosen[begin + np.array(order[start : start + block_size])] = 1.0
             for _ in range(overlap):
                 chosen = ((neighbours @ chosen > 0.0) | (chosen > 0.0)).astype(np.float64)
-            regions.append(_region(problem, example, touches, chosen > 0.0))
-    return regions
+            subdomains.append(_subdomain(problem, example, touches, chosen > 0.0))
+    return subdomains
 
 
-def _region(
+def _subdomain(
     problem: ConvexProblem, example: int, touches: Any, chosen: NDArray[np.bool_]
-) -> Region:
+) -> Subdomain:
     graph = problem.graph
     factors = np.flatnonzero(touches @ chosen.astype(np.float64) > 0.0)
     slots = _ranges(graph.scope_offsets, factors)
@@ -130,7 +130,7 @@ def _region(
         problem.unary_weights[unary], problem.factor_weights[tables],
     )  # fmt: skip
     entries = np.concatenate([unary, int(graph.unary_offsets[-1]) + tables])
-    return Region(
+    return Subdomain(
         restricted, example, entries, _ranges(graph.message_offsets, slots), chosen[variables]
     )
 
@@ -152,29 +152,27 @@ def _ranges(offsets: NDArray[np.int32], chosen: LongArray) -> LongArray:
     return np.asarray(np.repeat(starts, sizes) + np.arange(int(sizes.sum())), dtype=np.int64)
 
 
-# -- Quadratic bound -----------------------------------------------------------------------
-# One iteration of `ConvexPrimal`: a quadratic problem, and what its negative entries become.
-
+# -- one quadratic problem, and what its negative entries become ----------------------------------
 
 #: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
-#: which is used after a move of which Newton's would have taken away at most this share of any
-#: belief above the least that counts (those below fall towards zero in many small steps, and moves
+#: which is used after a step of which Newton's would have taken away at most this fraction of any
+#: belief above the least that counts (those below fall towards zero in many small steps, and steps
 #: with the bound's curvature, which halve the error, would go on as long).
 BOUND = 2.0
 NEWTON = 1.0
-CALM = 0.75
-NOTABLE = 1e-6
-#: Rounds of repeated solves in a step.
-ROUNDS = 2
-#: Least belief of a possible configuration, and the share to which one may fall in an iteration.
+MAX_RELATIVE_LOSS = 0.75
+LEAST_RELEVANT_BELIEF = 1e-6
+#: Solves in a step, iterative refinement included.
+SOLVES = 2
+#: Least belief of a possible configuration, and the fraction to which one may fall in an iteration.
 SMALLEST = 1e-100
 FALL = 1e-4
-#: Beliefs that the multipliers make this many times as large come back.
+#: Beliefs that the multipliers make this many times as large are restored.
 RISE = 10.0
 
 
-class Move(NamedTuple):
-    """New beliefs, multipliers and what the dual is there, and the curvature for the next move."""
+class QuadraticStepResult(NamedTuple):
+    """New beliefs, multipliers and the dual's values there, and the curvature for the next step."""
 
     beliefs: FloatArray
     messages: FloatArray
@@ -182,60 +180,61 @@ class Move(NamedTuple):
     curvature: FloatArray
 
 
-def move(
+def quadratic_step(
     problem: ConvexProblem,
     old: FloatArray,
     counts: FloatArray,
-    heat: FloatArray,
+    temperature: FloatArray,
     curvature: FloatArray,
     free: BoolArray | None,
-) -> Move:
-    """One quadratic problem; counts of entries that went astray go up."""
+) -> QuadraticStepResult:
+    """One quadratic problem; counts of entries that had to be repaired go up."""
     possible = possible_entries(problem)
-    new, messages = _quadratic(problem, old, heat, curvature, possible, free)
-    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > NOTABLE)
-    calm = curvature * largest_by_example(problem, np.maximum(loss, 0.0)) <= CALM
-    dual = problem.dual(messages, heat)
+    new, messages = _solve_quadratic(problem, old, temperature, curvature, possible, free)
+    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > LEAST_RELEVANT_BELIEF)
+    losses = largest_by_example(problem, np.maximum(loss, 0.0))
+    dual = problem.dual(messages, temperature)
     made = np.concatenate([dual.unary, dual.factors])
-    # what was negative falls; what fell too far comes back
-    astray = possible & (~(new > 0.0) | (made > RISE * new))
-    ceiling = 1.0 / (10.0 * counts[astray]) ** 2
-    new[astray] = np.maximum(
-        np.minimum(ceiling, made[astray]), np.maximum(new[astray], FALL * old[astray])
+    # what was negative falls; what fell too far is restored
+    repaired = possible & (~(new > 0.0) | (made > RISE * new))
+    ceiling = 1.0 / (10.0 * counts[repaired]) ** 2
+    new[repaired] = np.maximum(
+        np.minimum(ceiling, made[repaired]), np.maximum(new[repaired], FALL * old[repaired])
     )
-    counts[astray] += 1.0
+    counts[repaired] += 1.0
     new = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
-    return Move(new, messages, dual.values, np.where(calm, NEWTON, BOUND))
+    next_curvature = np.where(curvature * losses <= MAX_RELATIVE_LOSS, NEWTON, BOUND)
+    return QuadraticStepResult(new, messages, dual.values, next_curvature)
 
 
-def _quadratic(
+def _solve_quadratic(
     problem: ConvexProblem,
     old: FloatArray,
-    heat: FloatArray,
+    temperature: FloatArray,
     curvature: FloatArray,
     possible: BoolArray,
     free: BoolArray | None,
 ) -> tuple[FloatArray, FloatArray]:
     """The solution of the quadratic problem, and its multipliers."""
     graph, cut = problem.graph, len(problem.unary)
-    unary_weights, factor_weights = problem.heated(heat)
+    unary_weights, factor_weights = problem.tempered_weights(temperature)
     weights = np.concatenate([unary_weights, factor_weights])
     scores = np.concatenate([problem.unary, problem.tables])
     logs = np.log(old, out=np.zeros(len(old)), where=possible)
-    force = np.where(possible, scores - weights * (logs + 1.0), 0.0)
-    system = NodeSystem(
+    gradient = np.where(possible, scores - weights * (logs + 1.0), 0.0)
+    hessian = MarginalHessian(
         graph, old[:cut], old[cut:], problem.by_unary(curvature) * unary_weights,
         problem.by_table(curvature) * factor_weights, free=free,
         impossible=problem.impossible,
     )  # fmt: skip
     unary = _normalised(graph.unary_offsets, old[:cut], old[:cut] / unary_weights)
     if free is not None:
-        held = np.repeat(~free, graph.cardinalities)
-        unary[held] = old[:cut][held]
-    factors = _normalised(graph.table_offsets, old[cut:], system.compliance)
-    response = system.respond(force[:cut], force[cut:], unary, factors, ROUNDS)
-    proposed = np.concatenate([unary + response.unary, factors + response.factors])
-    return proposed, response.messages
+        fixed = np.repeat(~free, graph.cardinalities)
+        unary[fixed] = old[:cut][fixed]
+    factors = _normalised(graph.table_offsets, old[cut:], hessian.inverse_hessian_diagonal)
+    step = hessian.solve(gradient[:cut], gradient[cut:], unary, factors, SOLVES)
+    proposed = np.concatenate([unary + step.unary, factors + step.factors])
+    return proposed, step.multipliers
 
 
 def possible_entries(problem: ConvexProblem) -> BoolArray:
@@ -255,25 +254,24 @@ def largest_by_example(problem: ConvexProblem, values: FloatArray) -> FloatArray
 
 
 def _normalised(
-    offsets: NDArray[np.int32], values: FloatArray, compliance: FloatArray
+    offsets: NDArray[np.int32], values: FloatArray, inverse_diagonal: FloatArray
 ) -> FloatArray:
-    """Every vector moved to the sum one, in proportion to how easily its entries give way."""
+    """Every vector moved to the sum one, in proportion to the inverse Hessian diagonal."""
     if len(offsets) == 1:
         return values.copy()
     total = np.add.reduceat(values, offsets[:-1])
-    give = np.add.reduceat(compliance, offsets[:-1])
-    rate = np.divide(1.0 - total, give, out=np.zeros(len(total)), where=give > 0.0)
-    return np.asarray(values + compliance * np.repeat(rate, np.diff(offsets)))
+    slope = np.add.reduceat(inverse_diagonal, offsets[:-1])
+    rate = np.divide(1.0 - total, slope, out=np.zeros(len(total)), where=slope > 0.0)
+    return np.asarray(values + inverse_diagonal * np.repeat(rate, np.diff(offsets)))
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- the solver -----------------------------------------------------------------------------------
 
-
-#: Scores that are larger than this many weights need heat at first (see `convex_dual`), which falls
-#: when no belief moves by more than the second number.
-WIDE = 30.0
-LOOSE = 0.1
-#: Rounding of values, as a share of them.
+#: Scores that are larger than this many weights need annealing (see `convex_dual`); the temperature
+#: falls when no belief moves by more than the second number.
+MAX_SCORE = 30.0
+STAGE_TOL = 0.1
+#: Rounding of values, as a fraction of them.
 ROUNDING = 1e-12
 
 
@@ -287,15 +285,15 @@ class ConvexPrimal(ConvexSolver):
         An entropy with positive numbers for variables and factors, such as `Convex()`; a run may be
         given weights for every configuration instead.
     block_size
-        Variables of a region; ``None`` moves all variables at once.
+        Variables of a subdomain; ``None`` moves all variables at once.
     overlap
-        By how many steps along factors regions grow beyond their own variables.
+        By how many steps along factors subdomains grow beyond their own variables.
     tol
         Converged when no belief changes by more than this in an iteration, margins of factor
         beliefs and beliefs of variables agree to this, and so do the value and its upper bound by
         the dual.
     max_iter
-        Most iterations (of blocks: over all regions).
+        Most iterations (with subdomains: over all of them).
 
     Examples
     --------
@@ -325,22 +323,22 @@ class ConvexPrimal(ConvexSolver):
 
     def _solve(
         self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
-    ) -> Solution:
-        regions = None
+    ) -> ConvexResult:
+        subdomains = None
         if self.block_size is not None and self.block_size < problem.graph.n_variables:
-            regions = make_regions(problem, self.block_size, self.overlap)
-        ascent = _Ascent(problem, regions, init)
+            subdomains = make_subdomains(problem, self.block_size, self.overlap)
+        ascent = _Ascent(problem, subdomains, init)
         while ascent.active(self.tol).any() and ascent.n_iter < self.max_iter:
             ascent.iterate(self.tol)
             if progress is not None:
                 progress(ascent.n_iter, float(ascent.changes.max(initial=0.0)))
             if ascent.has_failed:
                 break
-        return Solution(
+        return ConvexResult(
             beliefs=problem.beliefs(*ascent.normalised()),
-            messages=ascent.messages,
+            multipliers=ascent.messages,
             values=problem.dual(ascent.messages, np.zeros(problem.batch.n_examples)).values,
-            settled=~ascent.active(self.tol),
+            converged=~ascent.active(self.tol),
             residual=float(ascent.changes.max(initial=0.0)),
             n_iter=ascent.n_iter,
         )
@@ -350,7 +348,10 @@ class _Ascent:
     """One run in progress; beliefs of variables and factors are one vector, cut at ``_cut``."""
 
     def __init__(
-        self, problem: ConvexProblem, regions: list[Region] | None, init: InferenceResult | None
+        self,
+        problem: ConvexProblem,
+        subdomains: list[Subdomain] | None,
+        init: InferenceResult | None,
     ) -> None:
         graph, n_examples = problem.graph, problem.batch.n_examples
         self.problem = problem
@@ -360,8 +361,9 @@ class _Ascent:
         self.gaps = np.full(n_examples, np.inf)
         self.distances = np.full(n_examples, np.inf)
         self.has_failed = False
-        self._regions = regions
-        self._curvature = np.full(n_examples if regions is None else len(regions), BOUND)
+        self._subdomains = subdomains
+        n_problems = n_examples if subdomains is None else len(subdomains)
+        self._curvature = np.full(n_problems, BOUND)
         self._cut = len(problem.unary)
         self._possible = possible_entries(problem)
         self._counts = np.ones(len(self._possible))
@@ -370,12 +372,12 @@ class _Ascent:
             problem.unary_weights.max(initial=0.0), problem.factor_weights.max(initial=0.0)
         )
         self._least_weights = problem.least_weights()
-        self.heat = np.zeros(n_examples)
+        self.temperature = np.zeros(n_examples)
         if init is None:
-            self.heat = np.where(ranges > WIDE * largest, ranges / WIDE, 0.0)
+            self.temperature = np.where(ranges > MAX_SCORE * largest, ranges / MAX_SCORE, 0.0)
             # uniform over what is possible
-            hot = problem.dual(self.messages, 1e6 * (1.0 + ranges))
-            self.beliefs = np.concatenate([hot.unary, hot.factors])
+            uniform = problem.dual(self.messages, 1e6 * (1.0 + ranges))
+            self.beliefs = np.concatenate([uniform.unary, uniform.factors])
         else:
             if not init.beliefs.graph.has_structure_of(graph):
                 raise InvalidInputError("init must be a result on a graph of this structure")
@@ -385,62 +387,65 @@ class _Ascent:
         self.beliefs = np.where(self._possible, np.maximum(self.beliefs, SMALLEST), 0.0)
 
     def active(self, tol: float) -> BoolArray:
-        """Examples that are under way."""
-        settled = (self.changes <= tol) & (self.gaps <= tol) & (self.distances <= tol)
-        return np.asarray(~(settled & (self.heat == 0.0)))
+        """Examples that have not converged."""
+        converged = (self.changes <= tol) & (self.gaps <= tol) & (self.distances <= tol)
+        return np.asarray(~(converged & (self.temperature == 0.0)))
 
     def iterate(self, tol: float) -> None:
-        """One quadratic problem of all examples at once, or one after the other of all regions."""
+        """One quadratic problem of all examples at once, or of one subdomain after the other."""
         problem, cut, old = self.problem, self._cut, self.beliefs
-        cooler = (self.heat > 0.0) & (self.changes <= LOOSE)
-        heat = np.where(cooler, COOLING * self.heat, self.heat)
-        self.heat = np.where(heat < COLD * self._least_weights, 0.0, heat)
+        is_done = (self.temperature > 0.0) & (self.changes <= STAGE_TOL)
+        lowered = np.where(is_done, ANNEAL_FACTOR * self.temperature, self.temperature)
+        is_cold = lowered < MIN_TEMPERATURE * self._least_weights
+        self.temperature = np.where(is_cold, 0.0, lowered)
         active = self.active(tol)
         self.n_iter += 1
         try:
-            if self._regions is None:
-                new, bounds = self._move_all(active)
+            if self._subdomains is None:
+                new, bounds = self._step_all(active)
             else:
-                new = self._move_regions(active)
-                bounds = problem.dual(self.messages, self.heat).values
+                new = self._step_subdomains(active)
+                bounds = problem.dual(self.messages, self.temperature).values
         except IndefiniteError:
             self.has_failed = True
             return
         self.changes = np.where(
             active, largest_by_example(problem, np.abs(new - old)), self.changes
         )
-        gaps = problem.gaps(problem.lack(new[:cut], new[cut:]))
+        gaps = problem.gaps(problem.residual(new[:cut], new[cut:]))
         self.gaps = np.where(active, gaps, self.gaps)
-        distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.heat))
+        distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.temperature))
         self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
         self.beliefs = new
 
-    def _move_all(self, active: BoolArray) -> tuple[FloatArray, FloatArray]:
+    def _step_all(self, active: BoolArray) -> tuple[FloatArray, FloatArray]:
         """New beliefs of active examples, and the values of the dual there."""
         problem = self.problem
         counts = self._counts.copy()
-        moved = move(problem, self.beliefs, counts, self.heat, self._curvature, None)
+        found = quadratic_step(
+            problem, self.beliefs, counts, self.temperature, self._curvature, None
+        )
         moving = by_entry(problem, active)
-        self._curvature = moved.curvature
+        self._curvature = found.curvature
         self._counts = np.where(moving, counts, self._counts)
-        self.messages = np.where(problem.by_message(active), moved.messages, self.messages)
-        return np.where(moving, moved.beliefs, self.beliefs), moved.bounds
+        self.messages = np.where(problem.by_message(active), found.messages, self.messages)
+        return np.where(moving, found.beliefs, self.beliefs), found.bounds
 
-    def _move_regions(self, active: BoolArray) -> FloatArray:
-        assert self._regions is not None
+    def _step_subdomains(self, active: BoolArray) -> FloatArray:
+        assert self._subdomains is not None
         new = self.beliefs.copy()
-        for index, region in enumerate(self._regions):
-            if not active[region.example]:
+        for index, subdomain in enumerate(self._subdomains):
+            if not active[subdomain.example]:
                 continue
-            part, cut = region.problem, len(region.problem.unary)
-            old, counts = new[region.entries], self._counts[region.entries]
-            heat, curvature = self.heat[[region.example]], self._curvature[[index]]
-            moved = move(part, old, counts, heat, curvature, region.free)
-            held = np.repeat(~region.free, part.graph.cardinalities)
-            moved.beliefs[:cut][held] = old[:cut][held]
-            new[region.entries], self._counts[region.entries] = moved.beliefs, counts
-            self.messages[region.messages] = moved.messages
-            self._curvature[[index]] = moved.curvature
+            part, cut = subdomain.problem, len(subdomain.problem.unary)
+            old, counts = new[subdomain.entries], self._counts[subdomain.entries]
+            temperature, curvature = self.temperature[[subdomain.example]], self._curvature[[index]]
+            found = quadratic_step(part, old, counts, temperature, curvature, subdomain.free)
+            fixed = np.repeat(~subdomain.free, part.graph.cardinalities)
+            found.beliefs[:cut][fixed] = old[:cut][fixed]
+            new[subdomain.entries], self._counts[subdomain.entries] = found.beliefs, counts
+            self.messages[subdomain.messages] = found.messages
+            self._curvature[[index]] = found.curvature
         return new
 
     def normalised(self) -> tuple[FloatArray, FloatArray]:

@@ -1,15 +1,15 @@
-r"""A concave problem with an entropy weight for every configuration, and its dual.
+r"""Concave free energy with an entropy weight for every configuration, and its Lagrangian dual.
 
     max_b  <th, b> - sum_a sum_y w_a(y) b_a(y) log b_a(y) - sum_i sum_y w_i(y) b_i(y) log b_i(y)
 
-over locally consistent beliefs, all weights positive.  With a multiplier ``lam_ai(y_i)`` for each
-demand that the margin of ``b_a`` be ``b_i`` the dual is
+over locally consistent beliefs, all weights positive.  With a Lagrange multiplier ``lam_ai(y_i)``
+for each demand that the margin of ``b_a`` be ``b_i`` the dual is
 
     G(lam) = sum_a phi_a(th_a + sum_i lam_ai) + sum_i phi_i(th_i - sum_a lam_ai),
 
-``phi`` as in `kernels.weighted_entropy`: convex, without constraints, never below the maximum, and
-with the gradient "margins of ``b_a`` minus ``b_i``" at the beliefs that the multipliers make.  Its
-second derivative is the node system of `kernels.node_system`.
+``phi`` as in `weighted_entropy`: convex, without constraints, never below the maximum, and
+with the gradient "margins of ``b_a`` minus ``b_i``" (the marginalisation residual) at the beliefs
+that the multipliers make.  Its second derivative is that of `marginal_hessian`.
 
 Evidence and hard zeros are scores of ``-inf``; labels that hard zeros rule out by arc consistency,
 and the configurations that hold them, are ruled out beforehand.
@@ -37,7 +37,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.conditioning import condition
-from fieldfit.inference.second_order.hessian_blocks import slot_entries
+from fieldfit.inference.second_order.kkt_pattern import slot_entries
 
 __all__ = ["ConvexProblem", "DualPoint", "Multipliers", "positive_weights", "start_messages"]
 
@@ -59,7 +59,7 @@ class DualPoint:
     factors: FloatArray
     log_factors: FloatArray
     values: FloatArray
-    lack: FloatArray  # margins of factor beliefs minus beliefs of variables, by message entry
+    residual: FloatArray  # the gradient: margins of factor beliefs minus beliefs of variables
 
 
 class ConvexProblem:
@@ -113,10 +113,10 @@ class ConvexProblem:
 
     # -- the dual -----------------------------------------------------------------------------
 
-    def dual(self, messages: FloatArray, heat: FloatArray) -> DualPoint:
-        """Value, beliefs and gradient, with ``heat`` added to every weight of an example."""
+    def dual(self, messages: FloatArray, temperature: FloatArray) -> DualPoint:
+        """Value, beliefs and gradient, with ``temperature`` added to every weight of an example."""
         graph, structure = self.graph, self.graph.structure
-        unary_weights, factor_weights = self.heated(heat)
+        unary_weights, factor_weights = self.tempered_weights(temperature)
         scores = self.unary.copy()
         subtract_from_unary(structure, messages, scores)
         unary, log_unary = np.empty(len(scores)), np.empty(len(scores))
@@ -129,35 +129,35 @@ class ConvexProblem:
         weighted_beliefs(
             graph.table_offsets, tables, factor_weights, factors, log_factors, factor_values
         )
-        lack = self.lack(unary, factors)
+        residual = self.residual(unary, factors)
         factor_values[~self._is_linking] = self._constants[~self._is_linking]
         values = self.batch.sum_variables(unary_values) + self.batch.sum_factors(factor_values)
-        return DualPoint(messages, unary, log_unary, factors, log_factors, values, lack)
+        return DualPoint(messages, unary, log_unary, factors, log_factors, values, residual)
 
-    def lack(self, unary: FloatArray, factors: FloatArray) -> FloatArray:
+    def residual(self, unary: FloatArray, factors: FloatArray) -> FloatArray:
         """Margins of factor beliefs minus beliefs of variables, by message entry."""
-        lack = np.zeros(len(self.entries))
-        add_to_margins(self.graph.structure, factors, lack)
-        lack -= unary[self.entries]
-        lack[self.is_single] = 0.0
-        return lack
+        residual = np.zeros(len(self.entries))
+        add_to_margins(self.graph.structure, factors, residual)
+        residual -= unary[self.entries]
+        residual[self.is_single] = 0.0
+        return residual
 
-    def heated(self, heat: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weights with some heat of each example added."""
-        if not heat.any():
+    def tempered_weights(self, temperature: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights of variables and factors with the temperature of each example added."""
+        if not temperature.any():
             return self.unary_weights, self.factor_weights
         return (
-            self.unary_weights + np.repeat(heat, self._unary_sizes),
-            self.factor_weights + np.repeat(heat, self._table_sizes),
+            self.unary_weights + np.repeat(temperature, self._unary_sizes),
+            self.factor_weights + np.repeat(temperature, self._table_sizes),
         )
 
-    def gaps(self, lack: FloatArray) -> FloatArray:
+    def gaps(self, residual: FloatArray) -> FloatArray:
         """For each example the largest distance between a margin and its belief."""
-        return self._by_example(np.maximum, np.abs(lack))
+        return self._by_example(np.maximum, np.abs(residual))
 
-    def slopes(self, lack: FloatArray, direction: FloatArray) -> FloatArray:
+    def slopes(self, residual: FloatArray, direction: FloatArray) -> FloatArray:
         """Derivative of the dual along a direction, by example."""
-        return self._by_example(np.add, lack * direction)
+        return self._by_example(np.add, residual * direction)
 
     def by_message(self, values: NDArray[Any]) -> NDArray[Any]:
         """A number of each example for each of its message entries."""
@@ -172,7 +172,7 @@ class ConvexProblem:
         return np.repeat(values, self._table_sizes)
 
     def start(self) -> FloatArray:
-        """Multipliers that share the scores of a variable between its factors, by mean weights."""
+        """Multipliers that split the scores of a variable between its factors, by mean weights."""
         graph = self.graph
         mean_factor = np.zeros(graph.n_factors)
         if graph.n_factors:
@@ -185,9 +185,9 @@ class ConvexProblem:
             total += np.bincount(
                 graph.slot_variables, mean_factor[graph.slot_factors], graph.n_variables
             )
-        share = mean_factor[graph.slot_factors] / total[graph.slot_variables]
+        fraction = mean_factor[graph.slot_factors] / total[graph.slot_variables]
         scores = np.where(self.impossible, 0.0, self.unary)[self.entries]
-        return np.asarray(scores * np.repeat(share, np.diff(graph.message_offsets)))
+        return np.asarray(scores * np.repeat(fraction, np.diff(graph.message_offsets)))
 
     def largest_by_example(self, unary: FloatArray, tables: FloatArray) -> FloatArray:
         """The largest of some non-negative numbers, one for each entry, of each example."""
@@ -219,10 +219,10 @@ class ConvexProblem:
         add_to_single_factors(graph, unary, factors)
         return Beliefs(graph, unary, factors)
 
-    def primal(self, unary: FloatArray, factors: FloatArray, heat: FloatArray) -> FloatArray:
+    def primal(self, unary: FloatArray, factors: FloatArray, temperature: FloatArray) -> FloatArray:
         """The value of some beliefs by example, consistent or not."""
         graph = self.graph
-        unary_weights, factor_weights = self.heated(heat)
+        unary_weights, factor_weights = self.tempered_weights(temperature)
         terms = []
         for beliefs, scores, weights, offsets in (
             (unary, self.unary, unary_weights, graph.unary_offsets[self.batch.variable_offsets]),

@@ -1,4 +1,4 @@
-"""What the solvers of concave problems have in common: options, runs and results."""
+"""Base class of the solvers of concave free energies: options, runs and results."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
 
-__all__ = ["ConvexSolver", "Solution"]
+__all__ = ["ConvexResult", "ConvexSolver"]
 
 
 @dataclass(frozen=True)
-class Solution:
+class ConvexResult:
     """Where a solver ended.
 
-    ``values`` are those of the dual at ``messages``, one for each example, and never below the
-    maximum; ``settled`` says which examples have converged.
+    ``values`` are those of the dual at ``multipliers``, one for each example, and never below the
+    maximum; ``converged`` says which examples have converged.
     """
 
     beliefs: Beliefs
-    messages: FloatArray
+    multipliers: FloatArray
     values: FloatArray
-    settled: BoolArray
+    converged: BoolArray
     residual: float
     n_iter: int
 
@@ -87,7 +87,7 @@ class ConvexSolver(ABC):
         chosen = positive_weights(batch, self.entropy, weights)
         problem = ConvexProblem.of(batch, potentials, chosen, observed)
         found = self._solve(problem, init, progress)
-        converged = bool(found.settled.all())
+        converged = bool(found.converged.all())
         bound = chosen.bound()
         if weights is None:
             proved = self.entropy.counting_numbers(batch.graph).bound
@@ -104,23 +104,23 @@ class ConvexSolver(ABC):
             status=self._status(found),
             method=f"{type(self).__name__}({name})",
             log_partitions=found.values,
-            converged_examples=found.settled,
-            state=Multipliers(found.messages),
+            converged_examples=found.converged,
+            state=Multipliers(found.multipliers),
         )
 
     @abstractmethod
     def _solve(
         self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None
-    ) -> Solution:
-        """Iterate until everything has settled, or `max_iter` is reached."""
+    ) -> ConvexResult:
+        """Iterate until all examples have converged, or `max_iter` is reached."""
 
-    def _status(self, found: Solution) -> str:
+    def _status(self, found: ConvexResult) -> str:
         work = f"{found.n_iter} {self._work}{'s' if found.n_iter != 1 else ''}"
         measure = f"{self._measure} {found.residual:.2g} after {work}"
-        settled = found.settled
-        if settled.all():
+        converged = found.converged
+        if converged.all():
             return f"converged: {measure}"
-        where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
+        where = f" in {int((~converged).sum())} of {len(converged)} examples" * (len(converged) > 1)
         return (
             f"not converged{where}: {measure} (tol {self.tol:.2g}); more {self._work}s, or larger "
             "weights, may help"

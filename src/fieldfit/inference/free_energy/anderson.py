@@ -1,26 +1,40 @@
-"""Descent of beliefs to a stationary point of a free energy: accelerated steps, never uphill.
+"""Anderson acceleration of natural gradient descent on a free energy, safeguarded.
 
-The steps of `_relaxation`, with Anderson's acceleration (`kernels.acceleration`).  An accelerated
-step is taken if it lowers the free energy as much as its slope promises, to a small share; if not,
-the history is forgotten and a plain step follows, whose length is cut until it does.  Every
-example of a batch has its own history and lengths; those that have come to rest are left alone.
+The fixed-point residual of a variable is its negative natural gradient ``f_i = target_i - log q_i``
+with mean zero under ``q_i`` (`natural_gradient`).  From the last few steps ``dl_k`` of log-beliefs
+and the changes ``df_k`` of residuals that came with them, the accelerated step is
+
+    f - sum_k g_k (dl_k + df_k),     g = argmin | f - sum_k g_k df_k |
+
+in the norm ``sum_i <q_i, f_i^2>``, which is that of the natural gradient.  The small least-squares
+problem is solved by Gram and Schmidt's method, newest change first; one that is nearly a
+combination of newer ones is left out.
+
+An accelerated step is taken if it lowers the free energy by a small fraction of what its slope
+predicts (Armijo's rule); if not, the history is dropped and a plain step follows, whose length is
+cut until it does.  Every example of a batch has its own history and step lengths; those that have
+converged are left alone.
+
+References: Anderson, "Iterative procedures for nonlinear integral equations", J. ACM 12 (1965);
+Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numerical Analysis 49
+(2011).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
 from fieldfit._typing import BoolArray, FloatArray, LongArray
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.free_energy.natural_gradient import (
     CUT,
     GROWTH,
+    DescentResult,
     Evaluate,
-    Relaxed,
     copy_ranges,
     example_ranges,
     step_examples,
@@ -29,46 +43,38 @@ from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 
-__all__ = ["Descent", "Points", "accelerated_targets", "descend", "examine", "forces", "remember"]
+__all__ = [
+    "Descent",
+    "Points",
+    "accelerated_candidates",
+    "descend",
+    "examine",
+    "negative_gradients",
+    "remember",
+]
 
-# -- Acceleration --------------------------------------------------------------------------
-# Anderson's acceleration of steps towards targets, one example at a time (see `relaxation`).
-#
-# The *force* on a variable is ``f_i = target_i - log q_i`` with mean zero under ``q_i``; it
-# vanishes at a stationary point.  From the last few moves ``dl_k`` of log-beliefs and the changes
-# ``df_k`` of forces that came with them, the accelerated move is
-#
-#     f - sum_k g_k (dl_k + df_k),     g = argmin | f - sum_k g_k df_k |
-#
-# in the norm ``sum_i <q_i, f_i^2>``, which is that of the natural gradient.  The small
-# least-squares problem is solved by Gram and Schmidt's method, newest change first; one that is
-# nearly a combination of newer ones is left out.
-#
-# Reference: Anderson, "Iterative procedures for nonlinear integral equations", J. ACM 12 (1965);
-# Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numerical Analysis 49
-# (2011).
+# -- kernels --------------------------------------------------------------------------------------
 
-
-#: A change of forces of which newer ones leave no more than this share is left out.
+#: A change of residuals of which newer ones leave no more than this fraction is left out.
 DEPENDENT = 1e-7
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def forces(
-    structure: Any,
+def negative_gradients(
+    structure: Structure,
     log_beliefs: FloatArray,
     targets: FloatArray,
     free: BoolArray,
     ranges: LongArray,
     beliefs: FloatArray,
-    force: FloatArray,
+    negative_gradient: FloatArray,
     slopes: FloatArray,
     residuals: FloatArray,
 ) -> None:
-    """Beliefs and forces in some ranges of variables, and two numbers for each of these.
+    """Beliefs and negative gradients in some ranges of variables, and two numbers for each.
 
-    The slope, minus the variance of the force, is how fast a step along it changes the free energy;
-    the residual is how far a full step moves a belief.
+    The slope, minus the variance of the gradient, is how fast a step along it changes the free
+    energy; the residual is how far a full step steps a belief.
     """
     for run in range(len(ranges)):
         for i in range(ranges[run, 0], ranges[run, 1]):
@@ -88,15 +94,17 @@ def forces(
                 value = 0.0
                 if free[i] and load(log_beliefs, z) > NO_WEIGHT:
                     value = load(targets, z) - load(log_beliefs, z)
-                store(force, z, value)
+                store(negative_gradient, z, value)
                 mean += load(beliefs, z) * value
             variance, largest = 0.0, 0.0
             for z in range(first, stop):
                 if free[i] and load(log_beliefs, z) > NO_WEIGHT:
-                    store(force, z, load(force, z) - mean)
-                    variance += load(beliefs, z) * load(force, z) * load(force, z)
-                    aim = fast_exp(load(targets, z) - top_target) / total_target
-                    largest = max(largest, abs(load(beliefs, z) - aim))
+                    store(negative_gradient, z, load(negative_gradient, z) - mean)
+                    variance += (
+                        load(beliefs, z) * load(negative_gradient, z) * load(negative_gradient, z)
+                    )
+                    target = fast_exp(load(targets, z) - top_target) / total_target
+                    largest = max(largest, abs(load(beliefs, z) - target))
             slopes[i] = -variance
             residuals[i] = largest
 
@@ -108,23 +116,23 @@ def remember(
     rows: LongArray,
     before: FloatArray,
     after: FloatArray,
-    force_before: FloatArray,
-    force_after: FloatArray,
-    moves: FloatArray,
+    gradient_before: FloatArray,
+    gradient_after: FloatArray,
+    steps: FloatArray,
     changes: FloatArray,
 ) -> None:
-    """Write the last move of some examples and its change of forces into a row of the history."""
+    """Write the last step of some examples and its change of gradients into the history."""
     for k in range(len(examples)):
         row = rows[k]
         for z in range(offsets[examples[k]], offsets[examples[k] + 1]):
             is_out = after[z] == NO_WEIGHT
-            moves[row, z] = 0.0 if is_out else after[z] - before[z]
-            changes[row, z] = force_after[z] - force_before[z]
+            steps[row, z] = 0.0 if is_out else after[z] - before[z]
+            changes[row, z] = gradient_after[z] - gradient_before[z]
 
 
 @kernel
 def _centre(
-    structure: Any, beliefs: FloatArray, begin: int, end: int, values: FloatArray, shift: int
+    structure: Structure, beliefs: FloatArray, begin: int, end: int, values: FloatArray, shift: int
 ) -> None:
     """Take the mean under the beliefs from the values of each variable.
 
@@ -139,32 +147,32 @@ def _centre(
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def accelerated_targets(
-    structure: Any,
+def accelerated_candidates(
+    structure: Structure,
     variable_offsets: LongArray,
     examples: LongArray,
     counts: LongArray,
     heads: LongArray,
     log_beliefs: FloatArray,
     beliefs: FloatArray,
-    force: FloatArray,
-    moves: FloatArray,
+    negative_gradient: FloatArray,
+    steps: FloatArray,
     changes: FloatArray,
-    targets: FloatArray,
+    candidates: FloatArray,
     slopes: FloatArray,
 ) -> None:
     """Where an accelerated step of length 1 would take some examples, and its slopes.
 
     Of example ``m`` the last ``counts[m]`` rows of the history count; the next one will go to row
-    ``heads[m]``.  A slope that is not negative says that the move is of no use.
+    ``heads[m]``.  A slope that is not negative says that the step is of no use.
     """
-    depth = len(moves)
+    depth = len(steps)
     widest = 0
     for k in range(len(examples)):
         begin, end = variable_offsets[examples[k]], variable_offsets[examples[k] + 1]
         widest = max(widest, structure.unary_offsets[end] - structure.unary_offsets[begin])
-    basis, rest, move = np.empty((depth, widest)), np.empty(widest), np.empty(widest)
-    triangle, shares = np.empty((depth, depth)), np.empty(depth)
+    basis, residual, step = np.empty((depth, widest)), np.empty(widest), np.empty(widest)
+    triangle, coefficients = np.empty((depth, depth)), np.empty(depth)
     rows = np.empty(depth, dtype=np.int64)
     for index in range(len(examples)):
         m = examples[index]
@@ -172,16 +180,16 @@ def accelerated_targets(
         first = structure.unary_offsets[begin]
         width = structure.unary_offsets[end] - first
         for z in range(width):
-            rest[z] = sqrt(beliefs[first + z]) * force[first + z]
+            residual[z] = sqrt(beliefs[first + z]) * negative_gradient[first + z]
         used = 0
         for age in range(counts[m]):
             row = (heads[m] - 1 - age) % depth
             for z in range(width):
-                move[z] = changes[row, first + z]
-            _centre(structure, beliefs, begin, end, move, first)
+                step[z] = changes[row, first + z]
+            _centre(structure, beliefs, begin, end, step, first)
             before = 0.0
             for z in range(width):
-                value = sqrt(beliefs[first + z]) * move[z]
+                value = sqrt(beliefs[first + z]) * step[z]
                 basis[used, z] = value
                 before += value * value
             for column in range(used):
@@ -200,37 +208,37 @@ def accelerated_targets(
             product = 0.0
             for z in range(width):
                 basis[used, z] /= length
-                product += basis[used, z] * rest[z]
+                product += basis[used, z] * residual[z]
             for z in range(width):
-                rest[z] -= product * basis[used, z]
+                residual[z] -= product * basis[used, z]
             triangle[used, used] = length
-            shares[used] = product
+            coefficients[used] = product
             rows[used] = row
             used += 1
         for z in range(width):
-            move[z] = force[first + z]
+            step[z] = negative_gradient[first + z]
         for k in range(used - 1, -1, -1):
             for column in range(k + 1, used):
-                shares[k] -= triangle[k, column] * shares[column]
-            shares[k] /= triangle[k, k]
+                coefficients[k] -= triangle[k, column] * coefficients[column]
+            coefficients[k] /= triangle[k, k]
             for z in range(width):
                 row = rows[k]
-                move[z] -= shares[k] * (moves[row, first + z] + changes[row, first + z])
-        _centre(structure, beliefs, begin, end, move, first)
+                step[z] -= coefficients[k] * (steps[row, first + z] + changes[row, first + z])
+        _centre(structure, beliefs, begin, end, step, first)
         slope = 0.0
         for z in range(width):
-            slope -= beliefs[first + z] * force[first + z] * move[z]
+            slope -= beliefs[first + z] * negative_gradient[first + z] * step[z]
             # a label that is out stays out: -inf plus anything finite
-            targets[first + z] = log_beliefs[first + z] + move[z]
+            candidates[first + z] = log_beliefs[first + z] + step[z]
         slopes[m] = slope if used > 0 else 0.0
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- descent --------------------------------------------------------------------------------------
 
 
-#: Moves that are remembered; 5 to 20 need about the same number of steps on grids.
+#: Steps that are remembered; 5 to 20 need about the same number of steps on grids.
 DEPTH = 10
-#: Share of what the slope promises that a step has to keep (Armijo's rule).
+#: Fraction of the predicted decrease that a step has to reach (Armijo's rule).
 SUFFICIENT = 1e-4
 #: Free energies are sums with rounding errors of about this size, relative to their own.
 ROUNDING = 1e-13
@@ -238,7 +246,7 @@ ROUNDING = 1e-13
 SHORT = 0.25
 #: A plain step shorter than this moves no belief by more than rounding.
 SHORTEST = 1e-12
-#: So many accelerated steps in a row that had to be given up mean that plain ones will crawl too;
+#: So many accelerated steps in a row that had to be given up mean that plain ones are slow too;
 #: where the descent converges, on grids of 400 variables, there are about ten in all.
 PATIENCE = 20
 
@@ -250,27 +258,27 @@ class Points:
         self.log_unary = log_unary
         self.targets = np.zeros_like(log_unary)
         self.beliefs = np.zeros_like(log_unary)
-        self.force = np.zeros_like(log_unary)
+        self.negative_gradient = np.zeros_like(log_unary)
 
     def copy_from(self, other: Points, offsets: LongArray, examples: LongArray) -> None:
-        for name in ("log_unary", "targets", "beliefs", "force"):
+        for name in ("log_unary", "targets", "beliefs", "negative_gradient"):
             copy_ranges(getattr(other, name), getattr(self, name), offsets, examples)
 
 
 def examine(
     batch: Batch, points: Points, free: BoolArray, examples: LongArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slopes and residuals of some examples (0 for all others); fills in beliefs and forces."""
+    """Slopes and residuals of some examples (0 for all others); fills in beliefs and gradients."""
     graph = batch.graph
     slopes, residuals = np.zeros(graph.n_variables), np.zeros(graph.n_variables)
-    forces(
+    negative_gradients(
         graph.structure,
         points.log_unary,
         points.targets,
         free,
         example_ranges(batch.variable_offsets, examples),
         points.beliefs,
-        points.force,
+        points.negative_gradient,
         slopes,
         residuals,
     )
@@ -302,26 +310,26 @@ class Descent:
         self.start[chosen] = evaluate(self.current.log_unary, chosen, self.current.targets)
         self.energies = self.start.copy()
         self.slopes, self.residuals = examine(batch, self.current, free, chosen)
-        self.moves = np.zeros((DEPTH, n_entries))
+        self.steps = np.zeros((DEPTH, n_entries))
         self.changes = np.zeros((DEPTH, n_entries))
         self.counts = np.zeros(n_examples, dtype=np.int64)
         self.heads = np.zeros(n_examples, dtype=np.int64)
         self.plain_lengths = np.ones(n_examples)
         self.lengths = np.ones(n_examples)
-        self.aims = np.zeros(n_entries)
-        self.aim_slopes = np.zeros(n_examples)
+        self.candidates = np.zeros(n_entries)
+        self.candidate_slopes = np.zeros(n_examples)
         self.is_plain = np.ones(n_examples, dtype=np.bool_)
         self.n_steps = np.zeros(n_examples, dtype=np.int64)
         self.n_given_up = np.zeros(n_examples, dtype=np.int64)
         self.is_stale = np.zeros(n_examples, dtype=np.bool_)
         self.n_evaluations = 1
         self.active = np.flatnonzero(np.isfinite(self.energies) & (self.residuals > tol))
-        self._aim(self.active)
+        self._choose(self.active)
 
-    def _aim(self, examples: LongArray) -> None:
+    def _choose(self, examples: LongArray) -> None:
         """Choose where examples at a new point go next: accelerated if there is a history."""
         current = self.current
-        accelerated_targets(
+        accelerated_candidates(
             self.batch.graph.structure,
             self.batch.variable_offsets,
             examples,
@@ -329,26 +337,26 @@ class Descent:
             self.heads,
             current.log_unary,
             current.beliefs,
-            current.force,
-            self.moves,
+            current.negative_gradient,
+            self.steps,
             self.changes,
-            self.aims,
-            self.aim_slopes,
+            self.candidates,
+            self.candidate_slopes,
         )
-        useful = self.aim_slopes[examples] < 0.0
+        useful = self.candidate_slopes[examples] < 0.0
         self.is_plain[examples] = ~useful
         self.lengths[examples[useful]] = 1.0
-        self._aim_plainly(examples[~useful])
+        self._choose_plain(examples[~useful])
 
-    def _aim_plainly(self, examples: LongArray) -> None:
-        copy_ranges(self.current.targets, self.aims, self.entries, examples)
+    def _choose_plain(self, examples: LongArray) -> None:
+        copy_ranges(self.current.targets, self.candidates, self.entries, examples)
         self.is_plain[examples] = True
-        self.aim_slopes[examples] = self.slopes[examples]
+        self.candidate_slopes[examples] = self.slopes[examples]
         self.lengths[examples] = self.plain_lengths[examples]
         self.counts[examples] = 0
 
     def step(self) -> None:
-        """One evaluation of every example that is still under way."""
+        """One evaluation of every active example."""
         batch, active = self.batch, self.active
         current, trial = self.current, self.trial
         step_examples(
@@ -357,22 +365,22 @@ class Descent:
             active,
             self.lengths,
             current.log_unary,
-            self.aims,
+            self.candidates,
             self.free,
             trial.log_unary,
         )
         values = self.evaluate(trial.log_unary, active, trial.targets)
         self.n_evaluations += 1
-        promised = SUFFICIENT * self.lengths[active] * self.aim_slopes[active]
+        predicted = SUFFICIENT * self.lengths[active] * self.candidate_slopes[active]
         slack = ROUNDING * (1.0 + np.abs(self.energies[active]))
-        lower = values <= self.energies[active] + promised + slack
+        lower = values <= self.energies[active] + predicted + slack
         accepted, refused = active[lower], active[~lower]
         self.is_stale[active] = ~lower
         self._accept(accepted, values[lower])
         self._refuse(refused)
         trial.copy_from(current, self.entries, refused)
         self.current, self.trial = trial, current
-        self._aim(accepted)
+        self._choose(accepted)
         stays = (self.residuals[active] > self.tol) & (self.plain_lengths[active] > SHORTEST)
         stays &= self.n_given_up[active] < PATIENCE
         self.trial.copy_from(self.current, self.entries, active[~stays])
@@ -386,9 +394,9 @@ class Descent:
             self.heads[examples],
             self.current.log_unary,
             self.trial.log_unary,
-            self.current.force,
-            self.trial.force,
-            self.moves,
+            self.current.negative_gradient,
+            self.trial.negative_gradient,
+            self.steps,
             self.changes,
         )
         self.heads[examples] = (self.heads[examples] + 1) % DEPTH
@@ -410,10 +418,10 @@ class Descent:
         full = self.lengths[others] == 1.0
         self.lengths[others[full]] = SHORT
         self.n_given_up[others[~full]] += 1
-        self._aim_plainly(others[~full])
+        self._choose_plain(others[~full])
 
-    def result(self) -> Relaxed:
-        return Relaxed(
+    def result(self) -> DescentResult:
+        return DescentResult(
             log_unary=self.current.log_unary,
             free_energies=self.energies,
             start_free_energies=self.start,
@@ -434,7 +442,7 @@ def descend(
     tol: float = 1e-8,
     examples: LongArray | None = None,
     progress: Callable[[int, float], None] | None = None,
-) -> Relaxed:
+) -> DescentResult:
     """Steps until no full one would move a belief of any example by more than ``tol``.
 
     ``examples`` (sorted) are those that may move; the figures of all others mean nothing.

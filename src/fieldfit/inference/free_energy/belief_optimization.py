@@ -1,19 +1,19 @@
 """Belief optimisation: a minimum of Bethe's free energy over the beliefs of variables alone.
 
 For given beliefs ``q`` of variables the best factor beliefs are known: in closed form for pairs of
-binary variables, by proportional fitting for all other factors (`kernels.scaling`,
-`kernels.fitting`).  So Bethe's free energy is a function ``F(q)`` of the beliefs of variables, with
-a derivative, and can be lowered step by step from any start, where belief propagation may run in
-circles.  A stationary point of ``F`` is a fixed point of propagation and the other way round.
+binary variables, by iterative proportional fitting for all other factors (`bethe_free_energy`).  So
+Bethe's free energy is a function ``F(q)`` of the beliefs of variables, with a derivative, and can
+be lowered step by step from any start, where belief propagation may run in circles.  A stationary
+point of ``F`` is a fixed point of propagation and the other way round.
 
 One run takes each example of a batch through up to three stages, none of which raises its ``F``:
 
 1. A few sweeps of belief propagation from where it starts; without cycles they are exact, and hard
    zeros are passed along.  What they find is taken only if its ``F`` is not larger.
-2. Descent: Newton's steps, damped (`_newton`), or, where the second derivative would need too much
-   memory, natural gradient steps with Anderson's acceleration (`_descent`).
-3. Where these crawl, as with couplings so strong that neighbours are tied together to more digits
-   than a belief has, rounds of concave problems (`double_loop`), and descent again.
+2. Descent: damped Newton steps by conjugate gradients (`bethe_newton`), or, where the Hessian would
+   need too much memory, natural gradient steps with Anderson acceleration (`anderson`).
+3. Where these are slow, as with couplings so strong that neighbours are tied together to more
+   digits than a belief has, rounds of concave problems (`double_loop`), and descent again.
 
 References: Welling and Teh, "Belief optimization for binary networks: a stable alternative to loopy
 belief propagation", UAI 2001; Yedidia, Freeman and Weiss, "Constructing free-energy approximations
@@ -39,15 +39,16 @@ from fieldfit.inference.base import Progress
 from fieldfit.inference.conditioning import condition
 from fieldfit.inference.free_energy.bethe_descent import (
     BetheSearch,
-    Found,
+    BetheSearchResult,
     normalised,
-    slot_entries,
 )
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
-from fieldfit.inference.free_energy.k_step_descent import Relaxation, relax_bethe
+from fieldfit.inference.free_energy.k_step_descent import KStepResult, descend_bethe
 from fieldfit.inference.messages.message_arrays import State
+from fieldfit.inference.base import Progress
+from fieldfit.inference.second_order.kkt_pattern import slot_entries
 
-__all__ = ["BeliefOptimization", "Relaxation", "relax_bethe"]
+__all__ = ["BeliefOptimization", "KStepResult", "descend_bethe"]
 
 #: Belief with which a label returns that had none in the beliefs to start from: they may come from
 #: other observations.
@@ -95,7 +96,7 @@ class BeliefOptimization:
         init: InferenceResult | Beliefs | None = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs and log-partition of one graph; ``progress`` is told (steps, residual)."""
+        """Beliefs and log-partition of one graph; ``progress`` is called with (steps, residual)."""
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
     def run_batch(
@@ -132,7 +133,9 @@ class BeliefOptimization:
         )
         return self._result(batch, energy, search.run())
 
-    def _result(self, batch: Batch, energy: BetheEnergy, found: Found) -> InferenceResult:
+    def _result(
+        self, batch: Batch, energy: BetheEnergy, found: BetheSearchResult
+    ) -> InferenceResult:
         graph = batch.graph
         energy(found.log_unary, np.arange(batch.n_examples), np.empty_like(found.log_unary))
         converged = bool(found.converged_examples.all())
@@ -151,12 +154,12 @@ class BeliefOptimization:
             state=State(_messages(graph, energy, found), found.log_unary),
         )
 
-    def _status(self, found: Found, residual: float) -> str:
-        settled = found.converged_examples
+    def _status(self, found: BetheSearchResult, residual: float) -> str:
+        converged = found.converged_examples
         work = f"{found.n_iter} step{'s' if found.n_iter != 1 else ''}"
-        if settled.all():
+        if converged.all():
             return f"converged: a full step would move a belief by {residual:.2g} after {work}"
-        where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
+        where = f" in {int((~converged).sum())} of {len(converged)} examples" * (len(converged) > 1)
         return (
             f"not converged{where}: a full step would still move a belief by {residual:.2g} after "
             f"{work} (tol {self.tol:.2g}); more steps may help"
@@ -190,9 +193,9 @@ def _start(
     return normalised(graph, np.where(possible, logs, -np.inf))
 
 
-def _messages(graph: FactorGraph, energy: BetheEnergy, found: Found) -> FloatArray:
+def _messages(graph: FactorGraph, energy: BetheEnergy, found: BetheSearchResult) -> FloatArray:
     """Messages that make these beliefs, for propagation to start from: ``log q_i - u_ai``."""
-    own, vectors = found.log_unary[slot_entries(graph)], energy.state.vectors
+    own, vectors = found.log_unary[slot_entries(graph)[0]], energy.state.vectors
     usable = (own > -np.inf) & (vectors > -np.inf)
     message = np.where(usable, own - np.where(usable, vectors, 0.0), -np.inf)
     if len(message):

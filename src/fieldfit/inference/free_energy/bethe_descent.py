@@ -1,4 +1,4 @@
-"""The search for a minimum of Bethe's free energy: propagation, descent, concave problems.
+"""Search for a minimum of Bethe's free energy: belief propagation, Newton-CG, double loop.
 
 See `belief_optimization` for the three stages.  Whatever a stage proposes for an example is taken
 only if its free energy is not larger than before, up to the rounding of a sum.
@@ -24,13 +24,14 @@ from fieldfit.inference.free_energy.bethe_newton import newton_descend, newton_m
 from fieldfit.inference.free_energy.double_loop import DoubleLoop
 from fieldfit.inference.messages.message_arrays import State
 from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.inference.second_order.kkt_pattern import slot_entries
 
-__all__ = ["BetheSearch"]
+__all__ = ["BetheSearch", "BetheSearchResult", "normalised"]
 
 #: Sweeps over spanning trees that every example begins with: without cycles the first one is
 #: exact and the second one says so.
 TREE_SWEEPS = 2
-#: Steps of descent before an example that is still under way gets concave problems, and how many of
+#: Steps of descent before an example that has not converged gets concave problems, and how many of
 #: these; both double every time.  From uniform beliefs descent converges in 10 to 50 steps at
 #: couplings of 8, and rounds help where it starts far from any beliefs that strong couplings allow.
 FIRST_STEPS = 60
@@ -40,7 +41,7 @@ MAX_MEMORY = 5e8
 
 
 @dataclass(frozen=True)
-class Found:
+class BetheSearchResult:
     """Where the search ended, for each example."""
 
     log_unary: FloatArray
@@ -80,9 +81,9 @@ class BetheSearch:
         self.start = begin.free_energies
         self.energies = self.start.copy()
         self.residuals = begin.residuals
-        self.settled = begin.converged_examples
+        self.converged = begin.converged_examples
         self.can_propagate = self._others_are_certain()
-        self.can_solve = newton_memory(energy) <= MAX_MEMORY
+        self.can_use_newton = newton_memory(batch) <= MAX_MEMORY
 
     def _others_are_certain(self) -> bool:
         """True if every variable that is not free has one label only."""
@@ -94,56 +95,56 @@ class BetheSearch:
 
     # -- the stages -----------------------------------------------------------------------
 
-    def run(self) -> Found:
+    def run(self) -> BetheSearchResult:
         """All stages, as far as they are needed."""
         if self.can_propagate:
-            self._propagate(self._open(), "tree", TREE_SWEEPS, keep_unsettled=False)
-            lost = self._open(np.isinf(self.energies))
-            self._propagate(lost, "sequential", self._left(), keep_unsettled=True)
+            self._propagate(self._unconverged(), "tree", TREE_SWEEPS, keep_unconverged=False)
+            infinite = self._unconverged(np.isinf(self.energies))
+            self._propagate(infinite, "sequential", self._left(), keep_unconverged=True)
         n_steps, n_rounds = FIRST_STEPS, FIRST_ROUNDS
-        while len(self._open()) and self._left() > 0:
+        while len(self._unconverged()) and self._left() > 0:
             before = self.n_iter
-            self._descend(self._open(np.isfinite(self.energies)), n_steps)
+            self._descend(self._unconverged(np.isfinite(self.energies)), n_steps)
             if self.can_propagate:
-                self._solve_concave(self._open(), n_rounds)
+                self._solve_concave(self._unconverged(), n_rounds)
             if self.n_iter == before:
                 break
             n_steps, n_rounds = 2 * n_steps, 2 * n_rounds
-        return Found(
+        return BetheSearchResult(
             self.log_unary,
             np.minimum(self.energies, self.start),
             self.start,
             self.residuals,
-            self.settled,
+            self.converged,
             self.n_iter,
         )
 
-    def _open(self, chosen: BoolArray | None = None) -> LongArray:
+    def _unconverged(self, chosen: BoolArray | None = None) -> LongArray:
         """Examples that have not converged (among some)."""
-        wanted = ~self.settled if chosen is None else ~self.settled & chosen
+        wanted = ~self.converged if chosen is None else ~self.converged & chosen
         return np.flatnonzero(wanted)
 
     def _left(self) -> int:
         return self.max_iter - self.n_iter
 
     def _propagate(
-        self, examples: LongArray, schedule: str, max_iter: int, keep_unsettled: bool
+        self, examples: LongArray, schedule: str, max_iter: int, keep_unconverged: bool
     ) -> None:
-        """Sweeps of belief propagation; what has not converged may be kept as a better place."""
+        """Sweeps of belief propagation; what has not converged may be kept as a better point."""
         if len(examples) == 0 or max_iter < 1:
             return
         part = _Part(self.batch, examples)
         solver = SumProduct(schedule=schedule, tol=self.tol, max_iter=max_iter, n_jobs=self.n_jobs)
-        result = solver.run_batch(part.batch, self._potentials(part), init=self._place(part))
+        result = solver.run_batch(part.batch, self._potentials(part), init=self._warm_start(part))
         self.n_iter += result.n_iter
-        self._propose(part, result, examples, keep_unsettled)
+        self._propose(part, result, examples, keep_unconverged)
 
     def _descend(self, examples: LongArray, n_steps: int) -> None:
-        """Steps of Newton's method or, where it needs too much room, along the gradient."""
+        """Steps of Newton's method or, where it needs too much memory, along the gradient."""
         if len(examples) == 0 or self._left() < 1:
             return
-        method = newton_descend if self.can_solve else descend
-        relaxed = method(
+        method = newton_descend if self.can_use_newton else descend
+        found = method(
             self.batch,
             self.energy,
             self.log_unary,
@@ -153,30 +154,30 @@ class BetheSearch:
             examples,
             self._report(),
         )
-        self.n_iter += relaxed.n_evaluations - 1
-        self.log_unary = relaxed.log_unary
-        self.energies[examples] = relaxed.free_energies[examples]
-        self.residuals[examples] = relaxed.residuals[examples]
-        self.settled[examples] = relaxed.converged_examples[examples]
+        self.n_iter += found.n_evaluations - 1
+        self.log_unary = found.log_unary
+        self.energies[examples] = found.free_energies[examples]
+        self.residuals[examples] = found.residuals[examples]
+        self.converged[examples] = found.converged_examples[examples]
 
     def _report(self) -> Progress | None:
         """Progress of a stage that counts its own steps from 1."""
-        told, done = self.progress, self.n_iter
-        if told is None:
+        report, done = self.progress, self.n_iter
+        if report is None:
             return None
-        return lambda n_steps, residual: told(done + n_steps, residual)
+        return lambda n_steps, residual: report(done + n_steps, residual)
 
     def _solve_concave(self, examples: LongArray, n_rounds: int) -> None:
         if len(examples) == 0 or self._left() < 1:
             return
         part = _Part(self.batch, examples)
-        place = self._place(part)
+        warm_start = self._warm_start(part)
         solver = DoubleLoop(
             tol=self.tol, max_rounds=min(n_rounds, self._left()), n_jobs=self.n_jobs
         )
-        result = solver.run_batch(part.batch, self._potentials(part), init=place)
+        result = solver.run_batch(part.batch, self._potentials(part), init=warm_start)
         self.n_iter += result.n_iter
-        self._propose(part, result, examples, keep_unsettled=True)
+        self._propose(part, result, examples, keep_unconverged=True)
 
     # -- in and out of message passing ----------------------------------------------------
 
@@ -190,7 +191,7 @@ class BetheSearch:
         tables[np.repeat(graph.arities == 1, np.diff(graph.table_offsets))] = 0.0
         return Potentials.from_flat(graph, unary, tables)
 
-    def _place(self, part: _Part) -> InferenceResult:
+    def _warm_start(self, part: _Part) -> InferenceResult:
         """Where some examples are, in the form that message passing starts from."""
         if self.messages is not None:
             message = self.messages[part.message_entries]
@@ -207,10 +208,12 @@ class BetheSearch:
         self.energy(self.log_unary, part.examples, np.empty_like(self.log_unary))
         graph = part.batch.graph
         vectors = self.energy.state.vectors[part.message_entries]
-        unary = slot_entries(graph)
-        lost = np.repeat(np.isinf(self.energies[part.examples]), part.sizes(graph.message_offsets))
+        unary, _ = slot_entries(graph)
+        infinite = np.repeat(
+            np.isinf(self.energies[part.examples]), part.sizes(graph.message_offsets)
+        )
         own = self.log_unary[part.entries][unary]
-        usable = (own > -np.inf) & (vectors > -np.inf) & ~lost
+        usable = (own > -np.inf) & (vectors > -np.inf) & ~infinite
         message = np.where(usable, own - np.where(usable, vectors, 0.0), 0.0)
         if len(message):
             top = np.maximum.reduceat(message, graph.message_offsets[:-1])
@@ -218,7 +221,7 @@ class BetheSearch:
         return message
 
     def _propose(
-        self, part: _Part, result: InferenceResult, examples: LongArray, keep_unsettled: bool
+        self, part: _Part, result: InferenceResult, examples: LongArray, keep_unconverged: bool
     ) -> None:
         """Take what message passing has found for each example whose free energy does not rise."""
         graph = part.batch.graph
@@ -226,7 +229,7 @@ class BetheSearch:
         log_belief = normalised(graph, state.log_belief)
         trial = self.log_unary.copy()
         trial[part.entries] = log_belief
-        own = log_belief[slot_entries(graph)]
+        own = log_belief[slot_entries(graph)[0]]
         usable = (own > -np.inf) & (state.message > -np.inf)
         self.energy.state.vectors[part.message_entries] = np.where(
             usable, own - np.where(usable, state.message, 0.0), -np.inf
@@ -234,14 +237,14 @@ class BetheSearch:
         values = self.energy(trial, examples, np.empty_like(trial))
         assert result.converged_examples is not None
         rounding = ROUNDING * (1.0 + np.abs(self.energies[examples]))
-        wanted = result.converged_examples | keep_unsettled
+        wanted = result.converged_examples | keep_unconverged
         better = np.isfinite(values) & wanted
         better &= ~(values > self.energies[examples] + np.where(np.isfinite(rounding), rounding, 0))
         taken = examples[better]
         entries = np.repeat(better, part.sizes(graph.unary_offsets))
         self.log_unary[part.entries[entries]] = log_belief[entries]
         self.energies[taken] = np.minimum(values[better], self.energies[taken])
-        self.settled[taken] = result.converged_examples[better]
+        self.converged[taken] = result.converged_examples[better]
         self.residuals[taken] = np.where(
             result.converged_examples[better], min(result.residual, self.tol), result.residual
         )
@@ -273,12 +276,6 @@ class _Part:
 def _within(offsets: NDArray[Any], examples: LongArray) -> LongArray:
     """Flat indices of all entries of some examples."""
     return _consecutive(_int64(offsets[examples]), _int64(np.diff(offsets)[examples]))
-
-
-def slot_entries(graph: FactorGraph) -> LongArray:
-    """The unary entry of each message entry."""
-    begin = graph.unary_offsets[graph.slot_variables]
-    return _consecutive(_int64(begin), _int64(np.diff(graph.message_offsets)))
 
 
 def _consecutive(begin: LongArray, sizes: LongArray) -> LongArray:

@@ -1,22 +1,24 @@
-"""Bethe's free energy as a function of the beliefs of variables.
+"""Bethe's free energy as a function of the beliefs of variables, and its gradient.
 
-The factor beliefs are the best ones for the given beliefs of variables; see `kernels.scaling` for
-binary pairs, in closed form, and `kernels.fitting` for all other factors.
+The factor beliefs are the best ones for the given beliefs of variables, in closed form for binary
+pairs (`binary_pair_fitting`, which states the formulas) and by iterative proportional fitting for
+all other factors.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LongArray
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.free_energy.binary_pair_fitting import (
     GENERAL,
     factor_kinds,
-    scale_binary_pairs,
+    fit_binary_pairs,
     variable_beliefs,
     variable_targets,
 )
@@ -26,15 +28,13 @@ from fieldfit.numeric.compile import kernel
 
 __all__ = ["BetheEnergy", "EnergyModel", "EnergyState", "evaluate_energy"]
 
-# -- Bethe's free energy at beliefs of variables, and the targets of these (see `scaling`) ---
-
 
 class EnergyModel(NamedTuple):
     """Numbers that stay the same from one evaluation to the next."""
 
     unary: FloatArray  # th_i, factors of arity one included
     tables: FloatArray  # th_a
-    kinds: NDArray[np.uint8]  # of the factors, see `scaling.factor_kinds`
+    kinds: NDArray[np.uint8]  # of the factors, see `factor_kinds`
     is_binary: bool  # all variables have two labels
     tol: float  # of proportional fitting, on logarithms of margins
     max_rounds: int
@@ -52,9 +52,9 @@ class EnergyState(NamedTuple):
 
 @kernel
 def evaluate_energy(
-    structure: Any,
-    model: Any,
-    state: Any,
+    structure: Structure,
+    model: EnergyModel,
+    state: EnergyState,
     log_beliefs: FloatArray,
     variable_ranges: LongArray,
     factor_ranges: LongArray,
@@ -64,7 +64,7 @@ def evaluate_energy(
     for run in range(len(variable_ranges)):
         begin, end = variable_ranges[run]
         variable_beliefs(structure, log_beliefs, begin, end, state.beliefs)
-    scale_binary_pairs(
+    fit_binary_pairs(
         structure, model.kinds, model.tables, state.beliefs, log_beliefs, factor_ranges,
         state.vectors, state.factor_terms,
     )  # fmt: skip
@@ -84,10 +84,7 @@ def evaluate_energy(
     return failures
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
-
-#: Proportional fitting ends when no logarithm of a margin is further than this from its aim ...
+#: Proportional fitting ends when no logarithm of a margin is further than this from its target ...
 FITTING_TOL = 1e-12
 #: ... or after so many rounds, with a step of Newton's method after every twelve: about 150 steps.
 #: Equal small margins that strong potentials tie in pairs need 40: a step is safe over about one

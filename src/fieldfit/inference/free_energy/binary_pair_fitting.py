@@ -1,4 +1,4 @@
-r"""Factor beliefs with given margins, binary pairs in closed form, and the targets of variables.
+r"""Binary pairs with given margins in closed form; gradient of Bethe's free energy by variables.
 
 For given beliefs ``q`` of the variables, Bethe's free energy is least at the factor beliefs
 
@@ -35,12 +35,12 @@ belief propagation", UAI 2001.
 from __future__ import annotations
 
 from math import exp, expm1, log, log1p, sqrt
-from typing import Any
 
 import numpy as np
 from numba import carray
 
 from fieldfit._typing import ByteArray, FloatArray, IntArray, LongArray
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.messages.message_beliefs import normalise
 from fieldfit.numeric.compile import kernel
@@ -53,18 +53,15 @@ __all__ = [
     "SINGLE",
     "all_binary",
     "factor_kinds",
+    "fit_binary_pairs",
+    "fit_log_pair",
     "log_pair",
-    "scale_binary_pairs",
-    "scale_log_pair",
     "variable_beliefs",
     "variable_targets",
 ]
 
-# -- Log pairs -----------------------------------------------------------------------------
-# The belief of a binary pair with given margins in the log domain, any range (see `scaling`).
-#
-# Slow and rarely needed: for couplings beyond 200, beliefs below 1e-87 and labels that are
-# certain.
+# -- binary pairs in the log domain ---------------------------------------------------------------
+# Slow and rarely needed: for couplings beyond 200, beliefs below 1e-87 and labels that are certain.
 
 
 LOG_2 = 0.6931471805599453
@@ -116,7 +113,7 @@ def log_pair(
 
 
 @kernel
-def scale_log_pair(
+def fit_log_pair(
     tables: FloatArray,
     table: int,
     log_beliefs: FloatArray,
@@ -131,7 +128,7 @@ def scale_log_pair(
     r0, r1 = log_beliefs[right], log_beliefs[right + 1]
     x00, x01, x10, x11 = log_pair((t00 - t01) + (t11 - t10), p0, p1, r0, r1)
     v00, v01, v10, v11 = x00 - t00, x01 - t01, x10 - t10, x11 - t11
-    # u_i(y) + u_j(z) = v_yz; the halves of one that exists are shared out between both
+    # u_i(y) + u_j(z) = v_yz; each gets one half of an entry that exists
     if p0 > NO_WEIGHT and r0 > NO_WEIGHT:
         half = 0.5 * v00
         own0, own1, other0, other1 = half, v10 - half, half, v01 - half
@@ -148,8 +145,7 @@ def scale_log_pair(
     vectors[place + 2], vectors[place + 3] = other0, other1
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- kinds of factors -----------------------------------------------------------------------------
 
 #: What a factor is to these kernels; `PAIR` has two binary variables and a finite table.
 CONSTANT, SINGLE, PAIR, GENERAL = 0, 1, 2, 3
@@ -163,8 +159,8 @@ SMALLEST_BELIEF = 1.4e-87
 
 
 @kernel
-def factor_kinds(structure: Any, tables: FloatArray, kinds: ByteArray) -> None:
-    """Sort the factors by what scales them."""
+def factor_kinds(structure: Structure, tables: FloatArray, kinds: ByteArray) -> None:
+    """Sort the factors by how they are fitted."""
     for factor in range(len(kinds)):
         first = structure.scope_offsets[factor]
         arity = structure.scope_offsets[factor + 1] - first
@@ -178,7 +174,7 @@ def factor_kinds(structure: Any, tables: FloatArray, kinds: ByteArray) -> None:
         kinds[factor] = kind
 
 
-# -- binary pairs -------------------------------------------------------------------------
+# -- binary pairs in blocks -----------------------------------------------------------------------
 
 
 # Without NaN a minimum is associative and can run in SIMD; nothing here is NaN.
@@ -201,8 +197,8 @@ def largest_size(values: FloatArray) -> float:
 
 
 @kernel(fastmath=SAFE_FASTMATH)
-def scale_binary_pairs(
-    structure: Any,
+def fit_binary_pairs(
+    structure: Structure,
     kinds: ByteArray,
     tables: FloatArray,
     beliefs: FloatArray,
@@ -324,7 +320,7 @@ def scale_binary_pairs(
             left = structure.unary_offsets[structure.slot_variables[first]]
             right = structure.unary_offsets[structure.slot_variables[first + 1]]
             place = structure.message_offsets[first]
-            scale_log_pair(
+            fit_log_pair(
                 tables, structure.table_offsets[index], log_beliefs, left, right, vectors, place
             )
             total = 0.0
@@ -336,7 +332,7 @@ def scale_binary_pairs(
             terms[index] = total
 
 
-# -- variables ----------------------------------------------------------------------------
+# -- variables ------------------------------------------------------------------------------------
 
 
 @kernel
@@ -350,7 +346,7 @@ def all_binary(cardinalities: IntArray, begin: int, end: int) -> bool:
 
 @kernel(fastmath=SAFE_FASTMATH)
 def variable_beliefs(
-    structure: Any, log_beliefs: FloatArray, begin: int, end: int, beliefs: FloatArray
+    structure: Structure, log_beliefs: FloatArray, begin: int, end: int, beliefs: FloatArray
 ) -> None:
     """Beliefs of variables ``begin`` to ``end``, normalised to the last digit."""
     if all_binary(structure.cardinalities, begin, end):
@@ -378,7 +374,7 @@ def variable_beliefs(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def variable_targets(
-    structure: Any,
+    structure: Structure,
     is_binary: bool,
     unary: FloatArray,
     beliefs: FloatArray,
@@ -391,7 +387,7 @@ def variable_targets(
 ) -> None:
     """Targets and terms of ``F`` of variables ``begin`` to ``end``.
 
-    A label without belief has no target either: it is out for good.
+    A label without belief has no target either: it is excluded for good.
     """
     for i in range(begin, end):
         first, stop = load(structure.unary_offsets, i), load(structure.unary_offsets, i + 1)
@@ -413,9 +409,9 @@ def variable_targets(
             is_out_0, is_out_1 = log_0 == NO_WEIGHT, log_1 == NO_WEIGHT
             store(targets, first, NO_WEIGHT if is_out_0 else value_0)
             store(targets, first + 1, NO_WEIGHT if is_out_1 else value_1)
-            share_0 = load(beliefs, first) * ((1.0 - degree) * log_0 - load(unary, first))
-            share_1 = load(beliefs, first + 1) * ((1.0 - degree) * log_1 - load(unary, first + 1))
-            store(terms, i, (0.0 if is_out_0 else share_0) + (0.0 if is_out_1 else share_1))
+            term_0 = load(beliefs, first) * ((1.0 - degree) * log_0 - load(unary, first))
+            term_1 = load(beliefs, first + 1) * ((1.0 - degree) * log_1 - load(unary, first + 1))
+            store(terms, i, (0.0 if is_out_0 else term_0) + (0.0 if is_out_1 else term_1))
             continue
         for z in range(first, stop):
             store(targets, z, load(unary, z) + degree * load(log_beliefs, z))

@@ -1,18 +1,18 @@
-"""A convergent way to a stationary point of Bethe's free energy: repeated concave problems.
+"""Double loop (concave-convex procedure, CCCP): a convergent way to a Bethe stationary point.
 
 Bethe's objective is a concave part plus a convex one,
 
     <th, tau> + sum_a H(tau_a) - sum_i (d_i - 1) H(tau_i)
 
 and ``- H(tau_i) >= sum_y tau_i(y) log old_i(y)``, with equality at ``tau_i = old_i``.  Putting this
-line in place of the convex part leaves a concave problem: that of `Convex` with no entropy of
-variables and the potentials
+linear bound in place of the convex part leaves a concave problem: that of `Convex` with no entropy
+of variables and the potentials
 
     th_i + (d_i - 1) log old_i
 
 Its maximum is at least as good as the old beliefs were, so the objective rises in every round, and
 beliefs that stay where they are form a stationary point: loopy belief propagation that is started
-there does not move.  Where plain propagation runs in circles this still converges, at the cost of
+there does not move.  Where plain propagation oscillates this still converges, at the cost of
 some more rounds of message passing.
 
 Reference: Yuille, "CCCP algorithms to minimize the Bethe and Kikuchi free energies: convergent
@@ -39,7 +39,7 @@ from fieldfit.inference.messages.sum_product import SumProduct
 
 __all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
 
-#: Least probability whose logarithm goes into a linearisation: a label is never shut out for good
+#: Least probability whose logarithm goes into a linearisation: a label is never excluded for good
 #: because its belief has underflowed.
 SMALLEST = 1e-300
 #: Probability of such labels in beliefs to start from: they may come from other observations.
@@ -91,7 +91,7 @@ class DoubleLoop:
         init: InferenceResult | None = None,
         progress: Progress | None = None,
     ) -> InferenceResult:
-        """Beliefs and log-partition of one graph; ``progress`` is told (rounds, change)."""
+        """Beliefs and log-partition of one graph; ``progress`` is called with (rounds, change)."""
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
     def run_batch(
@@ -136,20 +136,20 @@ class DoubleLoop:
             if before is not None:
                 changes = _by_variable(np.maximum, graph, unary - before.beliefs.unary_values)
                 residuals[moving] = batch.max_variables(changes)[moving]
-            # what the line leaves out of the objective: (d_i - 1) KL(new, old)
+            # what the linearisation leaves out of the objective: (d_i - 1) KL(new, old)
             gaps = batch.sum_variables(_by_variable(np.add, graph, by_entry * unary * (new - old)))
             moving &= residuals > self.tol
             if progress is not None:
                 progress(n_rounds, float(residuals.max(initial=0.0)))
             if not moving.any() or n_rounds >= self.max_rounds:
                 break
-            # examples that have come to rest keep their line, whatever company they are in
+            # examples that have converged keep their linearisation, so that a batch is its examples
             old = np.where(_by_entry(batch, moving), new, old)
         assert result.log_partitions is not None
         assert result.converged_examples is not None
         values = result.log_partitions + gaps
-        settled = result.converged_examples & ~moving
-        converged = bool(settled.all())
+        converged_examples = result.converged_examples & ~moving
+        converged = bool(converged_examples.all())
         residual = float(residuals.max(initial=0.0))
         return replace(
             result,
@@ -157,21 +157,23 @@ class DoubleLoop:
             log_partitions=values,
             bound=Bethe().counting_numbers(graph).bound if converged else None,
             converged=converged,
-            converged_examples=settled,
+            converged_examples=converged_examples,
             n_iter=n_rounds,
             residual=residual,
-            status=self._status(settled, residual, n_rounds, n_sweeps),
+            status=self._status(converged_examples, residual, n_rounds, n_sweeps),
             method="DoubleLoop",
             diagnostics={"n_sweeps": n_sweeps},
         )
 
     def _status(
-        self, settled: NDArray[np.bool_], residual: float, n_rounds: int, n_sweeps: int
+        self, converged_examples: NDArray[np.bool_], residual: float, n_rounds: int, n_sweeps: int
     ) -> str:
         work = f"{n_rounds} round{'s' if n_rounds != 1 else ''} and {n_sweeps} sweeps"
-        if settled.all():
+        if converged_examples.all():
             return f"converged: largest change of a belief {residual:.2g} after {work}"
-        where = f" in {int((~settled).sum())} of {len(settled)} examples" * (len(settled) > 1)
+        where = f" in {int((~converged_examples).sum())} of {len(converged_examples)} examples" * (
+            len(converged_examples) > 1
+        )
         return (
             f"not converged{where}: largest change of a belief {residual:.2g} after {work} "
             f"(tol {self.tol:.2g}); more rounds or more sweeps in a round may help"

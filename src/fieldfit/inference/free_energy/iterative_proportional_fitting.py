@@ -1,4 +1,4 @@
-r"""Factor beliefs with given margins, any arity and any number of labels (see `scaling`).
+r"""Iterative proportional fitting (Sinkhorn): factor beliefs with given margins, any arity.
 
     xi_a(y_a) = exp(th_a(y_a) + sum_{i in a} u_ai(y_i)),    margins q_i
 
@@ -26,22 +26,22 @@ Journal of Numerical Analysis 33 (2013), for Newton's method.
 from __future__ import annotations
 
 from math import log, log1p, sqrt
-from typing import Any
 
 import numpy as np
 
 from fieldfit._typing import ByteArray, FloatArray, IntArray
+from fieldfit.graph.structure import Structure
 from fieldfit.graph.structure import next_row
 from fieldfit.inference.free_energy.binary_pair_fitting import CONSTANT, GENERAL, PAIR, SINGLE
 from fieldfit.inference.messages.factor_update import contract_exact, contract_sum
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT, TINY
+from fieldfit.numeric.cholesky import cholesky_root, cholesky_solve
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, load, store
 
 __all__ = ["fill_table", "fill_tables", "fit_factors"]
 
-# -- Factor beliefs ``xi_a = exp(th_a + sum_i u_ai)`` from their vectors (see `scaling`) ---
-
+# -- factor beliefs from their vectors ------------------------------------------------------------
 
 #: Binary pairs whose tables are filled together, 8 kB: exponents are still in the first-level cache
 #: when their exponentials are taken.
@@ -50,7 +50,7 @@ PAIRS_AT_ONCE = 256
 
 @kernel
 def fill_table(
-    structure: Any,
+    structure: Structure,
     tables: FloatArray,
     factor: int,
     lam: FloatArray,
@@ -78,7 +78,7 @@ def fill_table(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def fill_pair_tables(
-    structure: Any,
+    structure: Structure,
     kinds: ByteArray,
     tables: FloatArray,
     vectors: FloatArray,
@@ -111,7 +111,7 @@ def fill_pair_tables(
 
 @kernel
 def fill_tables(
-    structure: Any,
+    structure: Structure,
     kinds: ByteArray,
     tables: FloatArray,
     beliefs: FloatArray,
@@ -149,8 +149,7 @@ def fill_tables(
             fill_table(structure, tables, factor, lam, digits, prefix, scaled)
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
+# -- fitting --------------------------------------------------------------------------------------
 
 #: Rounds between two steps of Newton's method: its cost is about that of ten rounds.
 ROUNDS = 12
@@ -158,13 +157,13 @@ ROUNDS = 12
 LARGEST_MULTIPLIER = 1e100
 #: Newton's method solves systems up to this size; larger factors have rounds only.
 LARGEST_SYSTEM = 256
-#: A pivot below this share of its diagonal entry is rounding.
+#: A pivot below this fraction of its diagonal entry is rounding.
 SMALLEST_PIVOT = 1e-13
 
 
 @kernel
 def log_round(
-    structure: Any,
+    structure: Structure,
     tables: FloatArray,
     factor: int,
     log_beliefs: FloatArray,
@@ -173,7 +172,7 @@ def log_round(
     digits: IntArray,
     prefix: FloatArray,
 ) -> float:
-    """One round in the log domain; the largest change, ``inf`` if a label has no room at all."""
+    """One round in the log domain; the largest change, ``inf`` if a label is impossible."""
     first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
     base = structure.message_offsets[first]
     largest = 0.0
@@ -194,7 +193,7 @@ def log_round(
 
 @kernel
 def linear_rounds(
-    structure: Any,
+    structure: Structure,
     scaled: FloatArray,
     factor: int,
     beliefs: FloatArray,
@@ -238,14 +237,14 @@ def linear_rounds(
 
 @kernel
 def newton_step(
-    structure: Any,
+    structure: Structure,
     scaled: FloatArray,
     factor: int,
     beliefs: FloatArray,
     lam: FloatArray,
     digits: IntArray,
     matrix: FloatArray,
-    step: FloatArray,
+    work: FloatArray,
 ) -> None:
     """One step of Newton's method on the vectors of a factor whose table has been scaled.
 
@@ -255,78 +254,67 @@ def newton_step(
     first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
     base = structure.message_offsets[first]
     width = structure.message_offsets[stop] - base
-    matrix[:width, :width] = 0.0
+    step, scale, least = work[0], work[1], work[2]
+    _fill_margins(structure, scaled, factor, digits, matrix)
+    for slot in range(first, stop):
+        source = structure.unary_offsets[structure.slot_variables[slot]]
+        start = structure.message_offsets[slot] - base
+        pinned = -1
+        for y in range(structure.message_offsets[slot + 1] - base - start):
+            row = start + y
+            margin = matrix[row * width + row]
+            step[row], scale[row] = beliefs[source + y] - margin, margin
+            if beliefs[source + y] == 0.0 or not margin > TINY:
+                scale[row] = 0.0
+            elif slot > first and (pinned < 0 or margin > scale[pinned]):
+                pinned = row
+        if pinned >= 0:
+            scale[pinned] = 0.0
+    # rows without a pivot, of pinned labels or by rounding, drop out
+    for row in range(width):
+        scale[row] = 1.0 / sqrt(scale[row]) if scale[row] > 0.0 else 0.0
+        least[row] = SMALLEST_PIVOT
+        step[row] *= scale[row]
+        for column in range(row):
+            place = row * width + column
+            matrix[place] = matrix[place] * scale[column] * scale[row]
+        matrix[row * width + row] = 1.0
+    if not cholesky_root(matrix, width, least, False):
+        return
+    cholesky_solve(matrix, width, step)
+    longest = 0.0
+    for row in range(width):
+        step[row] *= scale[row]
+        longest = max(longest, abs(step[row]))
+    # third derivatives are bounded by second ones times the length: this much is safe
+    reach = 2.0 * (stop - first) * longest
+    length = log1p(reach) / reach if reach > 1e-3 else 1.0
+    for row in range(width):
+        lam[row] += length * step[row]
+
+
+@kernel
+def _fill_margins(
+    structure: Structure, scaled: FloatArray, factor: int, digits: IntArray, matrix: FloatArray
+) -> None:
+    """Margins of single labels (diagonal) and of pairs of labels of a table, lower triangle."""
+    first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+    base = structure.message_offsets[first]
+    width = structure.message_offsets[stop] - base
+    matrix[: width * width] = 0.0
     digits[: stop - first] = 0
     for z in range(structure.table_offsets[factor], structure.table_offsets[factor + 1]):
         for one in range(first, stop):
             row = structure.message_offsets[one] - base + digits[one - first]
             for two in range(first, one + 1):
-                matrix[row, structure.message_offsets[two] - base + digits[two - first]] += scaled[
-                    z
-                ]
+                column = structure.message_offsets[two] - base + digits[two - first]
+                matrix[row * width + column] += scaled[z]
         next_row(structure, first, stop, digits)
-    for slot in range(first, stop):
-        source = structure.unary_offsets[structure.slot_variables[slot]]
-        start = structure.message_offsets[slot] - base
-        n_labels = structure.message_offsets[slot + 1] - base - start
-        pinned = -1
-        for y in range(n_labels):
-            row = start + y
-            step[row] = beliefs[source + y] - matrix[row, row]
-            if beliefs[source + y] == 0.0 or not matrix[row, row] > TINY:
-                matrix[row, row] = 0.0
-            elif slot > first and (pinned < 0 or matrix[row, row] > matrix[pinned, pinned]):
-                pinned = row
-        if pinned >= 0:
-            matrix[pinned, pinned] = 0.0
-    # Cholesky's factorisation of the scaled matrix; rows without a pivot drop out
-    for row in range(width):
-        scale = matrix[row, row]
-        if scale > 0.0:
-            scale = 1.0 / sqrt(scale)
-        step[row] *= scale
-        for column in range(row):
-            matrix[row, column] *= scale
-        for below in range(row + 1, width):
-            matrix[below, row] *= scale
-    for row in range(width):
-        is_used = matrix[row, row] > 0.0
-        pivot = 1.0
-        for column in range(row):
-            value = matrix[row, column]
-            for k in range(column):
-                value -= matrix[row, k] * matrix[column, k]
-            value = value / matrix[column, column] if matrix[column, column] < np.inf else 0.0
-            matrix[row, column] = value
-            pivot -= value * value
-        # the scale is still needed to undo it, and lies beyond the last column
-        scale = 1.0 / sqrt(matrix[row, row]) if is_used else 0.0
-        matrix[row, width] = scale
-        matrix[row, row] = sqrt(pivot) if is_used and pivot > SMALLEST_PIVOT else np.inf
-    for row in range(width):
-        value = step[row]
-        for k in range(row):
-            value -= matrix[row, k] * step[k]
-        step[row] = value / matrix[row, row]
-    longest = 0.0
-    for row in range(width - 1, -1, -1):
-        value = step[row]
-        for k in range(row + 1, width):
-            value -= matrix[k, row] * step[k]
-        step[row] = value / matrix[row, row]
-    for row in range(width):
-        step[row] *= matrix[row, width]
-        longest = max(longest, abs(step[row]))
-    # third derivatives are bounded by second ones times the length: this much is safe
-    reach = 2.0 * (stop - first) * longest
-    share = log1p(reach) / reach if reach > 1e-3 else 1.0
-    for row in range(width):
-        lam[row] += share * step[row]
 
 
 @kernel
 def fit_factors(
-    structure: Any,
+    structure: Structure,
     kinds: ByteArray,
     tables: FloatArray,
     beliefs: FloatArray,
@@ -339,7 +327,7 @@ def fit_factors(
     scaled: FloatArray,
     terms: FloatArray,
 ) -> int:
-    """``u`` and ``sum_i <u_ai, q_i>`` of what `scaling` leaves over; how many did not converge.
+    """``u`` and ``sum_i <u_ai, q_i>`` of all but binary pairs; how many did not converge.
 
     ``vectors`` are where to start; ``scaled`` is working memory as large as the tables.
     """
@@ -353,7 +341,7 @@ def fit_factors(
     digits = np.empty(arity, dtype=np.int32)
     prefix = np.empty(arity + 1)
     size = min(width, LARGEST_SYSTEM)
-    matrix, step = np.empty((size, size + 1)), np.empty(size)
+    matrix, work = np.empty(size * size), np.empty((3, size))
     failures = 0
     for factor in range(begin, end):
         if kinds[factor] == CONSTANT:
@@ -386,7 +374,7 @@ def fit_factors(
                 break
             if width <= LARGEST_SYSTEM and change < np.inf:
                 fill_table(structure, tables, factor, lam, digits, prefix, scaled)
-                newton_step(structure, scaled, factor, beliefs, lam, digits, matrix, step)
+                newton_step(structure, scaled, factor, beliefs, lam, digits, matrix, work)
         total = 0.0
         for slot in range(first, stop):
             source = structure.unary_offsets[structure.slot_variables[slot]]

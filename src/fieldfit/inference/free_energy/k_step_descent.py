@@ -1,8 +1,11 @@
-"""Some steps of every example of a batch down a free energy, for learning by contrast.
+"""k-step descent on a free energy from given beliefs, for contrastive free energies.
 
-From beliefs near the labels of an example towards those of the model, by the steps of
-`_relaxation` on Bethe's free energy or on that of products (Welling and Sutton, AISTATS 2005).
-Without a limit of steps, by faster ways to a stationary point.
+From beliefs near the labels of an example towards those of the model, by ``k`` steps of natural
+gradient descent (`natural_gradient`) on Bethe's free energy or on that of mean field; without a
+limit of steps, to a stationary point by faster methods (`bethe_descent`, `anderson`).
+
+Reference: Welling and Sutton, "Learning in Markov random fields with contrastive free energies",
+AISTATS 2005.
 """
 
 from __future__ import annotations
@@ -17,22 +20,22 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials, folded_unary, require_graph
 from fieldfit.inference.free_energy.anderson import descend
-from fieldfit.inference.free_energy.bethe_descent import BetheSearch, Found
+from fieldfit.inference.free_energy.bethe_descent import BetheSearch, BetheSearchResult
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
-from fieldfit.inference.free_energy.natural_gradient import Relaxed, relax
-from fieldfit.inference.free_energy.product_free_energy import ProductEnergy
+from fieldfit.inference.free_energy.mean_field_free_energy import MeanFieldEnergy
+from fieldfit.inference.free_energy.natural_gradient import DescentResult, natural_gradient_steps
 
-__all__ = ["Relaxation", "relax_bethe", "relax_products"]
+__all__ = ["KStepResult", "descend_bethe", "descend_mean_field"]
 
-Energy = BetheEnergy | ProductEnergy
+Energy = BetheEnergy | MeanFieldEnergy
 
-#: When beliefs count as settled, and the most steps to that end; as in `BeliefOptimization`.
+#: Convergence and the most steps without a limit ``k``; as in `BeliefOptimization`.
 TOL = 1e-8
 MAX_ITER = 1000
 
 
 @dataclass(frozen=True)
-class Relaxation:
+class KStepResult:
     """Beliefs after some steps down a free energy, and how far down they went.
 
     Attributes
@@ -53,7 +56,7 @@ class Relaxation:
     log_unary
         Logarithms of ``unary``, also where that has underflowed.
     state
-        Where to start another relaxation's inner problems; ``None`` if there are none.
+        Where another descent may start its proportional fitting; ``None`` if there is none.
     """
 
     unary: FloatArray
@@ -69,14 +72,14 @@ class Relaxation:
     state: FloatArray | None
 
 
-def relax_bethe(
+def descend_bethe(
     batch: Batch,
     potentials: Potentials,
     log_unary: FloatArray,
     n_steps: int | None,
     free: BoolArray,
     state: FloatArray | None = None,
-) -> Relaxation:
+) -> KStepResult:
     """``n_steps`` steps of every example down Bethe's free energy; to convergence if ``None``.
 
     The steps begin at the flat log-beliefs ``log_unary``.  Variables that are not ``free`` stay
@@ -87,25 +90,25 @@ def relax_bethe(
     energy = BetheEnergy(batch, unary, potentials.factor_values, state)
     recorded = _Start(energy)
     if n_steps is not None:
-        return _relaxation(recorded, relax(batch, recorded, start, free, n_steps, TOL))
+        return _result(recorded, natural_gradient_steps(batch, recorded, start, free, n_steps, TOL))
     recorded(start, np.arange(batch.n_examples), np.empty_like(start))
-    return _relaxation(recorded, BetheSearch(batch, energy, start, free, TOL, MAX_ITER).run())
+    return _result(recorded, BetheSearch(batch, energy, start, free, TOL, MAX_ITER).run())
 
 
-def relax_products(
+def descend_mean_field(
     batch: Batch,
     potentials: Potentials,
     log_unary: FloatArray,
     n_steps: int | None,
     free: BoolArray,
     state: FloatArray | None = None,
-) -> Relaxation:
+) -> KStepResult:
     """The same for mean field's free energy; tables must be finite (``state`` is not used)."""
     start, unary = _checked_start(batch, potentials, log_unary, free)
-    recorded = _Start(ProductEnergy(batch, unary, potentials.factor_values))
+    recorded = _Start(MeanFieldEnergy(batch, unary, potentials.factor_values))
     if n_steps is not None:
-        return _relaxation(recorded, relax(batch, recorded, start, free, n_steps, TOL))
-    return _relaxation(recorded, descend(batch, recorded, start, free, MAX_ITER, TOL))
+        return _result(recorded, natural_gradient_steps(batch, recorded, start, free, n_steps, TOL))
+    return _result(recorded, descend(batch, recorded, start, free, MAX_ITER, TOL))
 
 
 class _Start:
@@ -148,22 +151,22 @@ def _checked_start(
     return start, unary
 
 
-def _relaxation(start: _Start, found: Found | Relaxed) -> Relaxation:
+def _result(start: _Start, found: BetheSearchResult | DescentResult) -> KStepResult:
     energy = start.energy
     lost = np.flatnonzero(~np.isfinite(found.start_free_energies))
     if len(lost):
         raise InvalidInputError(
             f"beliefs at the start must be allowed by the potentials, those of example {lost[0]} "
-            f"have infinite free energy: a potential of -inf is in their way"
+            f"have infinite free energy: a potential of -inf excludes them"
         )
-    n_evaluations = found.n_evaluations if isinstance(found, Relaxed) else found.n_iter
+    n_evaluations = found.n_evaluations if isinstance(found, DescentResult) else found.n_iter
     # what the energy holds may be of a point that was tried and not taken
     everyone = np.arange(len(found.start_free_energies))
-    stale = found.refused if isinstance(found, Relaxed) else everyone
+    stale = found.refused if isinstance(found, DescentResult) else everyone
     if len(stale):
         start(found.log_unary, stale, np.empty_like(found.log_unary))
         n_evaluations += 1
-    return Relaxation(
+    return KStepResult(
         unary=energy.beliefs,
         factors=energy.tables(),
         start_unary=start.unary,

@@ -1,13 +1,14 @@
-"""Relaxation: beliefs of variables that slide down a free energy, example by example.
+"""Natural gradient descent (mirror descent) on a free energy of the beliefs of variables.
 
 A free energy ``F(q)`` of beliefs of variables has *targets*: ``dF/dq_i = log q_i - target_i`` up to
-a constant for each variable (mean field: the usual update; Bethe: see `kernels.scaling`).  A step
+a constant for each variable (mean field: the coordinate update; Bethe: see `binary_pair_fitting`).
+A step
 
     log q_i <- (1 - t) log q_i + t target_i,   normalised,
 
-is a natural gradient step of length ``t``; at ``t = 1`` every belief jumps to its target.  Every
-example of a batch has its own length, which is cut when its free energy would rise and grows when
-it has fallen, so that no example ever gets worse and none depends on its company.
+is a natural gradient step of length ``t``; at ``t = 1`` every belief becomes its target.  Every
+example of a batch has its own step length, which is cut when its free energy would rise and grows
+when it has fallen, so that no example ever gets worse, and each is what it would be alone.
 
 Reference: Welling and Sutton, "Learning in Markov random fields with contrastive free energies",
 AISTATS 2005, section 5: damping adapted so that the free energy never rises.
@@ -16,37 +17,36 @@ AISTATS 2005, section 5: damping adapted so that the free energy never rises.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from fieldfit._typing import BoolArray, FloatArray, LongArray
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.free_energy.binary_pair_fitting import all_binary
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, store
 
 __all__ = [
+    "DescentResult",
     "Evaluate",
-    "Relaxed",
     "copy_ranges",
     "example_ranges",
     "full_step_residuals",
-    "relax",
+    "natural_gradient_steps",
     "residuals_by_example",
     "step_examples",
     "sum_examples",
 ]
 
-# -- Steps of beliefs towards their targets, by example (see `scaling`) --------------------
-# A step of length ``t`` is ``log q_i <- (1 - t) log q_i + t target_i``, normalised: a natural
-# gradient step on a free energy whose derivative by ``q_i`` is ``log q_i - target_i``.
+# -- kernels --------------------------------------------------------------------------------------
 
 
 @kernel(fastmath=SAFE_FASTMATH)
 def step_examples(
-    structure: Any,
+    structure: Structure,
     offsets: LongArray,
     examples: LongArray,
     lengths: FloatArray,
@@ -100,7 +100,7 @@ def step_examples(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def full_step_residuals(
-    structure: Any,
+    structure: Structure,
     log_beliefs: FloatArray,
     targets: FloatArray,
     free: BoolArray,
@@ -113,10 +113,10 @@ def full_step_residuals(
             old = load(log_beliefs, 2 * i + 1) - load(log_beliefs, 2 * i)
             new = load(targets, 2 * i + 1) - load(targets, 2 * i)
             small, small_new = fast_exp(-abs(old)), fast_exp(-abs(new))
-            belief, aim = small / (1.0 + small), small_new / (1.0 + small_new)
+            belief, target = small / (1.0 + small), small_new / (1.0 + small_new)
             # both are the smaller belief: of the same label, or of one and the other
-            opposite = 1.0 - aim
-            distance = abs(belief - (aim if (old > 0.0) == (new > 0.0) else opposite))
+            opposite = 1.0 - target
+            distance = abs(belief - (target if (old > 0.0) == (new > 0.0) else opposite))
             moves = free[i] & (abs(old) < np.inf)
             store(residuals, i, distance if moves else 0.0)
         return
@@ -135,8 +135,8 @@ def full_step_residuals(
         largest = 0.0
         for z in range(first, stop):
             belief = fast_exp(load(log_beliefs, z) - top) / total
-            aim = fast_exp(load(targets, z) - top_target) / total_target
-            largest = max(largest, abs(belief - aim))
+            target = fast_exp(load(targets, z) - top_target) / total_target
+            largest = max(largest, abs(belief - target))
         residuals[i] = largest
 
 
@@ -162,13 +162,13 @@ def copy_ranges(
             store(target, z, load(source, z))
 
 
-# -- The algorithm -------------------------------------------------------------------------
+# -- descent --------------------------------------------------------------------------------------
 
 
-#: A length that did not lower the free energy is multiplied by this, one that did by `GROWTH`.
+#: A step length that raised the free energy is multiplied by `CUT`, one that did not by `GROWTH`.
 CUT = 0.5
 GROWTH = 1.1
-#: A step shorter than this moves no belief by more than rounding does: the example has settled.
+#: A step shorter than this moves no belief by more than rounding does: the example stops.
 SHORTEST = 1e-9
 
 
@@ -187,8 +187,8 @@ class Evaluate(Protocol):
 
 
 @dataclass(frozen=True)
-class Relaxed:
-    """Where a relaxation ended: one entry for each example, and the beliefs of all variables.
+class DescentResult:
+    """Where a descent ended: one entry for each example, and the beliefs of all variables.
 
     ``refused`` are the examples whose last evaluation was of a point that was not taken.
     """
@@ -203,14 +203,14 @@ class Relaxed:
     n_evaluations: int
 
 
-def relax(
+def natural_gradient_steps(
     batch: Batch,
     evaluate: Evaluate,
     log_unary: FloatArray,
     free: BoolArray,
     n_steps: int,
     tol: float = 1e-8,
-) -> Relaxed:
+) -> DescentResult:
     """``n_steps`` steps of each example from ``log_unary``, none of which raises its free energy.
 
     Variables that are not ``free`` keep their beliefs.  An example stops early when a full step
@@ -250,7 +250,7 @@ def relax(
         taken[accepted] += 1
         lengths[accepted] = np.minimum(1.0, GROWTH * lengths[accepted])
         lengths[refused] *= CUT
-        # the trial becomes the current point; who has refused it or stops is copied over
+        # the trial becomes the current point; examples that refused it or stop are copied over
         for old, new in ((current, trial), (targets, trial_targets)):
             copy_ranges(old, new, entries, refused)
         current, trial, targets, trial_targets = trial, current, trial_targets, targets
@@ -259,7 +259,7 @@ def relax(
             copy_ranges(old, new, entries, active[~stays])
         active = active[stays]
     residuals = residuals_by_example(batch, current, targets, free)
-    return Relaxed(
+    return DescentResult(
         log_unary=current,
         free_energies=energies,
         start_free_energies=start,

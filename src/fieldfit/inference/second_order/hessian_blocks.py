@@ -1,66 +1,98 @@
-"""The pattern of the node system of a graph: order of elimination, blocks, and fill.
+r"""Hessian of a free energy by factor blocks: the reduced KKT matrix, and products with vectors.
 
-All of it depends on the graph alone and is kept as long as the graph lives.
+Let ``F(b) = sum_a w_a b_a log b_a + sum_i w_i b_i log b_i`` have a weight for every configuration
+(Bethe: ``w_a = 1``, ``w_i = 1 - d_i``).  Its second derivative ``diag(w / b)`` on locally
+consistent beliefs is, after the factor beliefs have been eliminated (Schur complement), a quadratic
+form in the beliefs ``q_i`` of variables alone,
+
+    H = N + sum_a P_a' C_a^-1 P_a,      N_i = diag(w_i / b_i) + w_i(ref) / b_i(ref)
+
+with ``C_a`` the covariance of the label indicators of factor ``a`` under ``c_a = b_a / w_a``, the
+*inverse Hessian diagonal*.  The label of largest belief of each variable, its reference, is left
+out, which leaves ``sum_i (K_i - 1)`` unknowns.
+
+**Units.**  The unknowns are ``z = dq / sqrt(b)``: then ``N`` is of the size of the weights and
+``C_a`` of their inverse, whatever the beliefs are.  In these units the metric of the natural
+gradient, ``sum_i <dq_i, dq_i / q_i>``, is ``N`` with all weights 1; so Levenberg and Marquardt's
+damping in that metric is nothing but a number added to the weights ``w_i``.
+
+**Range.**  Factors that tie variables together (strong couplings, hard constraints) make ``C_a``
+singular; ``guard`` bounds the pivots of its correlations from below, and the condition of a block
+by ``1 / guard``.  For two binary variables with correlation ``rho``
+
+    C^-1 = S [ I / (1 + |rho|) + |rho| / (1 - rho^2) (1, -sign rho)' (1, -sign rho) ] S
+
+where nothing cancels in ``1 - rho^2``, which is a sum of products of entries of ``c_a``.  Blocks of
+binary pairs are kept in this form: products with vectors then take the difference of two unknowns
+before they multiply it by something huge.  A label without belief has no unknown, and one that is
+certain tells the other variables of a factor nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from math import sqrt
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
+from fieldfit._typing import BoolArray, FloatArray, Index, IntArray, LongArray
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.structure import Structure
 from fieldfit.graph.structure import next_row
-from fieldfit.numeric.cholesky import Symbolic, symbolic
+from fieldfit.numeric.cholesky import cholesky_inverse, cholesky_root
 from fieldfit.numeric.compile import kernel
 
 __all__ = [
-    "Blocks",
-    "NodeMatrix",
-    "NodePattern",
+    "BlockLayout",
+    "HessianBlocks",
+    "apply_block",
+    "block_layout",
     "fill_blocks",
-    "node_matrix",
-    "slot_entries",
-    "widest",
+    "hessian_vector_product",
+    "is_binary_pair",
+    "reference_labels",
+    "widest_factor",
 ]
 
-# -- Node blocks ---------------------------------------------------------------------------
-# Blocks of the node system (see `node_system`): inverse covariances of labels in each factor.
 
-
-#: Rounding of stiff blocks costs 1e-16 / GUARD of the soft ones' digits, the guard itself GUARD:
-#: in the middle one repetition repairs both.
-GUARD = 1e-8
-
-
-class NodePattern(NamedTuple):
-    """Where the blocks of the node system lie; unknowns are in the order of elimination."""
+class BlockLayout(NamedTuple):
+    """Where unknowns and blocks lie."""
 
     rows: IntArray  # first unknown of each variable
-    column_starts: LongArray  # first stored entry of its first column
-    column_lengths: IntArray  # stored entries of each of its columns
-    block_rows: (
-        IntArray  # by factor and two of its positions: where one's rows begin in the other's
-    )
-    block_offsets: LongArray  # where the positions of each factor begin
-    inverse_offsets: LongArray  # where the inverse of each factor's block begins
+    offsets: LongArray  # where the block of each factor begins
 
 
-class Blocks(NamedTuple):
-    """The numbers of one system."""
+class HessianBlocks(NamedTuple):
+    """The Hessian at some beliefs, factor by factor."""
 
-    scale: FloatArray  # sqrt(b) by unary entry, 0 for labels that are impossible
+    sqrt_beliefs: FloatArray  # by unary entry, 0 for labels that are impossible
     reference: IntArray  # label of each variable that is left out
     free: BoolArray  # variables that may move
-    inverses: FloatArray  # C_a^-1 of every factor, row by row
+    # C_a^-1 of every factor of arity two or more, row by row; of a binary pair the diagonal of S,
+    # 1 / (1 + |rho|), and |rho| / (1 - rho^2) with the sign of rho
+    values: FloatArray
+
+
+# weak keys, and values that do not refer to the graph
+_layouts: WeakKeyDictionary[FactorGraph, BlockLayout] = WeakKeyDictionary()
+
+
+def block_layout(graph: FactorGraph) -> BlockLayout:
+    """Unknowns in the order of the variables, kept as long as the graph lives."""
+    found = _layouts.get(graph)
+    if found is None:
+        sizes = graph.cardinalities.astype(np.int64) - 1
+        rows = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int32)
+        counts = np.bincount(graph.slot_factors, sizes[graph.slot_variables], graph.n_factors)
+        counts = np.where(graph.arities >= 2, counts, 0).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts**2)])
+        found = _layouts[graph] = BlockLayout(rows, offsets)
+    return found
 
 
 @kernel
-def widest(structure: Any) -> int:
+def widest_factor(structure: Structure) -> int:
     """Most labels of all variables of one factor together."""
     most = 1
     for factor in range(len(structure.scope_offsets) - 1):
@@ -69,40 +101,93 @@ def widest(structure: Any) -> int:
     return most
 
 
-@kernel
-def _invert(matrix: FloatArray, n: int, floor: float) -> None:
-    """Invert a symmetric matrix in place from its lower triangle, pivots kept above ``floor``."""
-    for j in range(n):
-        for i in range(j, n):
-            total = matrix[i * n + j]
-            for k in range(j):
-                total -= matrix[i * n + k] * matrix[j * n + k]
-            if i > j:
-                matrix[i * n + j] = total / matrix[j * n + j]
-            else:
-                matrix[j * n + j] = np.sqrt(max(total, floor))
-    for i in range(n):  # the inverse of the triangle, row by row
-        inverse = 1.0 / matrix[i * n + i]
-        for j in range(i):
-            total = 0.0
-            for k in range(j, i):
-                total += matrix[i * n + k] * matrix[k * n + j]
-            matrix[i * n + j] = -total * inverse
-        matrix[i * n + i] = inverse
-    for i in range(n):
-        for j in range(i + 1):  # the diagonal last: it is needed by all others of the row
-            total = 0.0
-            for k in range(i, n):
-                total += matrix[k * n + i] * matrix[k * n + j]
-            matrix[i * n + j] = total
-    for i in range(n):
-        for j in range(i):
-            matrix[j * n + i] = matrix[i * n + j]
+# a call with a named tuple costs as much as the work
+@kernel(cache=False, forceinline=True)
+def is_binary_pair(structure: Structure, factor: int) -> bool:
+    """True if a factor has two variables of two labels each."""
+    first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+    table = structure.table_offsets[factor + 1] - structure.table_offsets[factor]
+    is_pair = stop - first == 2 and table == 4
+    return is_pair and structure.cardinalities[structure.slot_variables[first]] == 2
 
 
 @kernel
-def _fill_pair(structure: Any, factor: int, compliance: FloatArray, blocks: Any, matrix: FloatArray,
-               n: int) -> float:  # fmt: skip
+def reference_labels(
+    structure: Structure, begin: int, end: int, beliefs: FloatArray, reference: IntArray
+) -> None:
+    """The label of largest belief of variables ``begin`` to ``end``."""
+    for i in range(begin, end):
+        first = structure.unary_offsets[i]
+        best = 0
+        for y in range(1, structure.cardinalities[i]):
+            if beliefs[first + y] > beliefs[first + best]:
+                best = y
+        reference[i] = best
+
+
+# -- blocks -------------------------------------------------------------------------------------
+
+
+@kernel
+def _fill_binary_pair(
+    structure: Structure,
+    factor: int,
+    inverse_diagonal: FloatArray,
+    blocks: HessianBlocks,
+    guard: float,
+    block: FloatArray,
+) -> None:
+    """The block of two binary variables, without cancellation and in any range."""
+    first = structure.scope_offsets[factor]
+    left, right = structure.slot_variables[first], structure.slot_variables[first + 1]
+    own, other = 1 - blocks.reference[left], 1 - blocks.reference[right]
+    root_left = blocks.sqrt_beliefs[structure.unary_offsets[left] + own]
+    root_right = blocks.sqrt_beliefs[structure.unary_offsets[right] + other]
+    table = structure.table_offsets[factor]
+    x11 = inverse_diagonal[table + 2 * own + other]
+    x10 = inverse_diagonal[table + 2 * own + 1 - other]
+    x01 = inverse_diagonal[table + 2 - 2 * own + other]
+    x00 = inverse_diagonal[table + 2 - 2 * own + 1 - other]
+    p0, p1, r0, r1 = x00 + x01, x10 + x11, x00 + x10, x01 + x11
+    total = p0 + p1
+    # variances in scaled units, and how far they are from being raised to the least one
+    least = guard * total
+    variance_left, variance_right, ratio = least, least, 1.0
+    if root_left > 0.0:
+        value = (p1 / root_left) * (p0 / total) / root_left
+        variance_left = max(value, least)
+        ratio *= value / variance_left
+    if root_right > 0.0:
+        value = (r1 / root_right) * (r0 / total) / root_right
+        variance_right = max(value, least)
+        ratio *= value / variance_right
+    block[0] = 1.0 / sqrt(variance_left) if root_left > 0.0 else 0.0
+    block[1] = 1.0 / sqrt(variance_right) if root_right > 0.0 else 0.0
+    block[2], block[3] = 1.0, 0.0
+    if not (p0 > 0.0 and p1 > 0.0 and r0 > 0.0 and r1 > 0.0):
+        return  # a label is certain, and tells the other variable nothing
+    if root_left == 0.0 or root_right == 0.0:
+        return
+    determinant = ((x00 / p0) * (x01 / r1) + (x10 / p1) * (x11 / r1)) * (total / r0)
+    s0, s1, t0, t1 = sqrt(p0), sqrt(p1), sqrt(r0), sqrt(r1)
+    correlation = (x11 / s1 / t1) * (x00 / s0 / t0) - (x10 / s1 / t0) * (x01 / s0 / t1)
+    size = min(abs(correlation), 1.0)
+    determinant += size * size * (1.0 - ratio)
+    size *= sqrt(ratio)
+    block[2] = 1.0 / (1.0 + size)
+    coupling = size / determinant if guard * size < determinant else 1.0 / guard
+    block[3] = coupling if correlation >= 0.0 else -coupling
+
+
+@kernel
+def _fill_pair_moments(
+    structure: Structure,
+    factor: int,
+    inverse_diagonal: FloatArray,
+    blocks: HessianBlocks,
+    matrix: FloatArray,
+    n: int,
+) -> float:
     """Uncentred second moments of two variables, lower triangle; returns the sum of the table."""
     first = structure.scope_offsets[factor]
     left, right = structure.slot_variables[first], structure.slot_variables[first + 1]
@@ -110,29 +195,35 @@ def _fill_pair(structure: Any, factor: int, compliance: FloatArray, blocks: Any,
     left_reference, right_reference = blocks.reference[left], blocks.reference[right]
     entry = structure.table_offsets[factor]
     total = 0.0
-    for k in range(n_left):
-        u = k - (1 if k > left_reference else 0)
+    for x in range(n_left):
+        u = x - (1 if x > left_reference else 0)
         margin = 0.0
         v = n_left - 1
         for y in range(n_right):
-            value = compliance[entry]
+            value = inverse_diagonal[entry]
             entry += 1
             margin += value
             if y == right_reference:
                 continue
             matrix[v * n + v] += value
-            if k != left_reference:
+            if x != left_reference:
                 matrix[v * n + u] = value
             v += 1
-        if k != left_reference:
+        if x != left_reference:
             matrix[u * n + u] = margin
         total += margin
     return total
 
 
 @kernel
-def _fill_any(structure: Any, factor: int, compliance: FloatArray, blocks: Any, matrix: FloatArray,
-              n: int) -> float:  # fmt: skip
+def _fill_moments(
+    structure: Structure,
+    factor: int,
+    inverse_diagonal: FloatArray,
+    blocks: HessianBlocks,
+    matrix: FloatArray,
+    n: int,
+) -> float:
     """The same for any arity."""
     first, last = structure.scope_offsets[factor], structure.scope_offsets[factor + 1] - 1
     digits = np.zeros(last - first + 1, dtype=np.int32)
@@ -142,7 +233,7 @@ def _fill_any(structure: Any, factor: int, compliance: FloatArray, blocks: Any, 
     total = 0.0
     for row in range(structure.table_offsets[factor], structure.table_offsets[factor + 1], n_last):
         for y in range(n_last):
-            value = compliance[row + y]
+            value = inverse_diagonal[row + y]
             total += value
             digits[last - first] = y
             base, count = 0, 0
@@ -161,223 +252,182 @@ def _fill_any(structure: Any, factor: int, compliance: FloatArray, blocks: Any, 
 
 
 @kernel
-def fill_blocks(structure: Any, pattern: Any, compliance: FloatArray, blocks: Any) -> None:
-    """``C_a^-1`` of every factor of arity two or more, in scaled unknowns."""
-    scale = np.empty(widest(structure))
-    margins = np.empty(widest(structure))
-    for factor in range(len(structure.scope_offsets) - 1):
-        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
-        begin, end = pattern.inverse_offsets[factor], pattern.inverse_offsets[factor + 1]
+def _gather_roots(
+    structure: Structure, factor: int, blocks: HessianBlocks, roots: FloatArray
+) -> int:
+    """Square roots of the beliefs behind the unknowns of a factor; returns their number."""
+    n = 0
+    for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
+        variable = structure.slot_variables[slot]
+        for y in range(structure.cardinalities[variable]):
+            if y != blocks.reference[variable]:
+                roots[n] = blocks.sqrt_beliefs[structure.unary_offsets[variable] + y]
+                n += 1
+    return n
+
+
+@kernel
+def _invert_covariance(
+    matrix: FloatArray,
+    n: int,
+    total: float,
+    roots: FloatArray,
+    guard: float,
+    margins: FloatArray,
+    scale: FloatArray,
+    least: FloatArray,
+) -> None:
+    """``C^-1`` in scaled unknowns from second moments, in place.
+
+    Correlations are inverted: each row and column is divided by its size in scaled units.
+    """
+    for u in range(n):
+        margins[u], least[u] = matrix[u * n + u], guard
+    for u in range(n):
+        if roots[u] == 0.0:
+            for v in range(n):
+                matrix[max(u, v) * n + min(u, v)] = 0.0
+            margins[u] = 0.0
+            scale[u] = sqrt(total)
+            continue
+        centred = matrix[u * n + u] - margins[u] * (margins[u] / total)
+        scale[u] = roots[u] * sqrt(max(centred / roots[u] / roots[u], guard * total))
+    for u in range(n):
+        for v in range(u):
+            centred = matrix[u * n + v] - margins[u] * (margins[v] / total)
+            matrix[u * n + v] = centred / scale[u] / scale[v]
+        matrix[u * n + u] = 1.0
+    cholesky_root(matrix, n, least, True)
+    cholesky_inverse(matrix, n)
+    for u in range(n):
+        scale[u] = roots[u] / scale[u] if roots[u] > 0.0 else 1.0 / scale[u]
+    for u in range(n):
+        for v in range(n):
+            matrix[u * n + v] *= scale[u] * scale[v]
+
+
+@kernel
+def fill_blocks(
+    structure: Structure,
+    layout: BlockLayout,
+    inverse_diagonal: FloatArray,
+    blocks: HessianBlocks,
+    guard: float,
+    ranges: LongArray,
+) -> None:
+    """``C_a^-1`` of every factor of arity two or more in some ranges of factors."""
+    size = widest_factor(structure)
+    roots, margins, scale, least = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    for run in range(len(ranges)):
+        for factor in range(ranges[run, 0], ranges[run, 1]):
+            begin, end = layout.offsets[factor], layout.offsets[factor + 1]
+            if end == begin:
+                continue
+            block = blocks.values[begin:end]
+            if is_binary_pair(structure, factor):
+                _fill_binary_pair(structure, factor, inverse_diagonal, blocks, guard, block)
+                continue
+            block[:] = 0.0
+            n = _gather_roots(structure, factor, blocks, roots)
+            if structure.scope_offsets[factor + 1] - structure.scope_offsets[factor] == 2:
+                total = _fill_pair_moments(structure, factor, inverse_diagonal, blocks, block, n)
+            else:
+                total = _fill_moments(structure, factor, inverse_diagonal, blocks, block, n)
+            _invert_covariance(block, n, total, roots, guard, margins, scale, least)
+
+
+# -- products with vectors ------------------------------------------------------------------------
+
+
+@kernel(cache=False, forceinline=True)
+def _apply_binary_pair(
+    values: FloatArray, begin: int, left: float, right: float
+) -> tuple[float, float]:
+    scale_left, scale_right, coupling = values[begin], values[begin + 1], values[begin + 3]
+    own, other = scale_left * left, scale_right * right
+    sign = 1.0 if coupling >= 0.0 else -1.0
+    difference = abs(coupling) * (own - sign * other)
+    return (
+        scale_left * (values[begin + 2] * own + difference),
+        scale_right * (values[begin + 2] * other - sign * difference),
+    )
+
+
+@kernel(cache=False, forceinline=True)
+def apply_block(
+    is_pair: bool, values: FloatArray, begin: int, n: int, x: FloatArray, out: FloatArray
+) -> None:
+    """``out = C_a^-1 x`` for the ``n`` unknowns of the factor whose block begins at ``begin``."""
+    if is_pair:
+        out[0], out[1] = _apply_binary_pair(values, begin, x[0], x[1])
+        return
+    for u in range(n):
+        total = 0.0
+        for v in range(n):
+            total += values[begin + u * n + v] * x[v]
+        out[u] = total
+
+
+@kernel
+def hessian_vector_product(
+    structure: Structure,
+    layout: BlockLayout,
+    blocks: HessianBlocks,
+    weights: FloatArray,
+    variables: tuple[int, int],
+    factors: tuple[int, int],
+    shift: Index,
+    z: FloatArray,
+    out: FloatArray,
+    scratch: FloatArray,
+) -> None:
+    """``out = H z`` of some variables (first, last but one) and all factors on them.
+
+    ``weights`` are those of variables, by unary entry.  Unknown ``x`` is at ``x - shift`` in ``z``
+    and ``out``; unknowns that may not move must be 0 in ``z``, and are in ``out``.  ``scratch`` has
+    two rows of the size of `widest_factor`.
+    """
+    for i in range(variables[0], variables[1]):
+        begin, row = structure.unary_offsets[i], layout.rows[i] - shift
+        reference = blocks.reference[i]
+        product = 0.0
+        for u in range(structure.cardinalities[i] - 1):
+            label = u + (1 if u >= reference else 0)
+            product += blocks.sqrt_beliefs[begin + label] * z[row + u]
+        root = blocks.sqrt_beliefs[begin + reference]
+        product *= weights[begin + reference] / (root * root)
+        for u in range(structure.cardinalities[i] - 1):
+            label = begin + u + (1 if u >= reference else 0)
+            out[row + u] = weights[label] * z[row + u] + blocks.sqrt_beliefs[label] * product
+    for factor in range(factors[0], factors[1]):
+        begin, end = layout.offsets[factor], layout.offsets[factor + 1]
         if end == begin:
             continue
-        matrix = blocks.inverses[begin:end]
-        matrix[:] = 0.0
+        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
+        if is_binary_pair(structure, factor):
+            left = layout.rows[structure.slot_variables[first]] - shift
+            right = layout.rows[structure.slot_variables[first + 1]] - shift
+            own, other = _apply_binary_pair(blocks.values, begin, z[left], z[right])
+            out[left] += own
+            out[right] += other
+            continue
         n = 0
         for slot in range(first, stop):
             variable = structure.slot_variables[slot]
-            for y in range(structure.cardinalities[variable]):
-                if y != blocks.reference[variable]:
-                    scale[n] = blocks.scale[structure.unary_offsets[variable] + y]
-                    n += 1
-        if stop - first == 2:
-            total = _fill_pair(structure, factor, compliance, blocks, matrix, n)
-        else:
-            total = _fill_any(structure, factor, compliance, blocks, matrix, n)
-        for u in range(n):
-            margins[u] = matrix[u * n + u]
-        # correlations: each row and column divided by its size in scaled unknowns, which `scale`
-        # becomes part of
-        for u in range(n):
-            if scale[u] == 0.0:
-                scale[u] = 1.0
-                for v in range(n):
-                    matrix[max(u, v) * n + min(u, v)] = 0.0
-                margins[u] = 0.0
-                matrix[u * n + u] = total
-            centred = matrix[u * n + u] - margins[u] * (margins[u] / total)
-            size = max(centred / scale[u] / scale[u], GUARD * total)
-            scale[u] *= np.sqrt(size)
-        for u in range(n):
-            for v in range(u):
-                centred = matrix[u * n + v] - margins[u] * (margins[v] / total)
-                matrix[u * n + v] = centred / scale[u] / scale[v]
-            matrix[u * n + u] = 1.0
-        _invert(matrix, n, GUARD)
-        u = 0
+            for u in range(structure.cardinalities[variable] - 1):
+                scratch[0, n] = z[layout.rows[variable] - shift + u]
+                n += 1
+        apply_block(False, blocks.values, begin, n, scratch[0], scratch[1])
+        n = 0
         for slot in range(first, stop):
             variable = structure.slot_variables[slot]
-            for y in range(structure.cardinalities[variable]):
-                if y != blocks.reference[variable]:
-                    own = blocks.scale[structure.unary_offsets[variable] + y]
-                    scale[u] = own / scale[u] if own > 0.0 else 1.0 / scale[u]
-                    u += 1
-        for u in range(n):
-            for v in range(n):
-                matrix[u * n + v] *= scale[u] * scale[v]
-
-
-# -- The algorithm -------------------------------------------------------------------------
-
-
-#: Conjugate gradients are used above this many multiplications of the factorisation for each
-#: unknown (where the two took the same time on grids) and entries of its factor (480 MB).
-MAX_MULTIPLICATIONS = 3e4
-MAX_FILL = 4e7
-
-
-@dataclass(frozen=True, eq=False)
-class NodeMatrix:
-    """The pattern of a graph's system, and of its factor.
-
-    The factor has blocks if ``labels``, a tuple as long as the number of labels, is not empty:
-    then ``shape`` is the pattern of its blocks.
-    """
-
-    pattern: NodePattern
-    labels: tuple[int, ...]
-    indptr: LongArray
-    indices: NDArray[np.int32]
-    shape: Symbolic
-    is_direct: bool
-
-
-# weak keys, and values that do not refer to the graph
-_kept: WeakKeyDictionary[FactorGraph, NodeMatrix] = WeakKeyDictionary()
-_kept_entries: WeakKeyDictionary[FactorGraph, tuple[LongArray, BoolArray]] = WeakKeyDictionary()
-
-
-def node_matrix(graph: FactorGraph) -> NodeMatrix:
-    """The pattern of a graph's system, kept as long as the graph lives."""
-    found = _kept.get(graph)
-    if found is None:
-        found = _kept[graph] = _build(graph)
-    return found
-
-
-def slot_entries(graph: FactorGraph) -> tuple[LongArray, BoolArray]:
-    """The unary entry of every message entry, and which of them are of factors of arity one."""
-    found = _kept_entries.get(graph)
-    if found is None:
-        sizes = np.diff(graph.message_offsets)
-        starts = graph.unary_offsets[graph.slot_variables] - graph.message_offsets[:-1]
-        entries = np.repeat(starts, sizes) + np.arange(int(graph.message_offsets[-1]))
-        is_single = np.repeat(graph.arities[graph.slot_factors] < 2, sizes)
-        found = _kept_entries[graph] = (entries, is_single)
-    return found
-
-
-def _build(graph: FactorGraph) -> NodeMatrix:
-    sizes = graph.cardinalities.astype(np.int64) - 1
-    pairs, left, right, block_offsets = _slot_pairs(graph)
-    ranks = _elimination_ranks(graph.n_variables, left, right)
-    order = np.argsort(ranks, kind="stable")
-    rows = np.zeros(graph.n_variables + 1, dtype=np.int64)
-    rows[1:] = np.cumsum(sizes[order])
-    first_rows = np.empty(graph.n_variables, dtype=np.int32)
-    first_rows[order] = rows[:-1]
-    # one block for each pair of neighbours, in the column of the one that is eliminated later, and
-    # one for each variable itself, which comes last because rows ascend
-    upper = ranks[left] <= ranks[right]
-    keys = np.concatenate([ranks[right[upper]] * graph.n_variables + ranks[left[upper]],
-                           ranks * graph.n_variables + ranks])  # fmt: skip
-    blocks, of_key = np.unique(keys, return_inverse=True)
-    column, row = (order[index] for index in np.divmod(blocks, max(graph.n_variables, 1)))
-    heights = sizes[row]
-    lengths = np.bincount(column, heights, minlength=graph.n_variables).astype(np.int64)
-    within = np.cumsum(heights) - heights  # blocks are sorted by column, then by row
-    begins = np.cumsum(lengths[order]) - lengths[order]
-    column_begins = np.empty(graph.n_variables, dtype=np.int64)
-    column_begins[order] = begins
-    within -= column_begins[column]
-    block_rows = np.full(len(pairs), -1, dtype=np.int32)
-    block_rows[upper] = within[of_key[: int(upper.sum())]]
-    indptr = np.concatenate([[0], np.cumsum(np.repeat(lengths[order], sizes[order]))])
-    column_starts = indptr[np.minimum(first_rows, len(indptr) - 1)].astype(np.int64)
-    indices = _row_indices(column, row, heights, sizes, first_rows, order, lengths)
-    labels = _block_labels(graph)
-    width = max(len(labels) - 1, 1)
-    if width == 1:
-        shape = symbolic(indptr.astype(np.int64), indices)
-    else:
-        block_starts = np.searchsorted(blocks, np.arange(graph.n_variables + 1) * graph.n_variables)
-        shape = symbolic(block_starts.astype(np.int64), ranks[row].astype(np.int32))
-    counts = width * np.diff(shape.starts).astype(np.float64)  # by column, below the diagonal block
-    pattern = NodePattern(
-        rows=first_rows,
-        column_starts=column_starts,
-        column_lengths=lengths.astype(np.int32),
-        block_rows=block_rows,
-        block_offsets=block_offsets,
-        inverse_offsets=_inverse_offsets(graph, sizes),
-    )
-    is_cheap = (counts**2).sum() <= MAX_MULTIPLICATIONS * len(counts)
-    is_direct = bool(is_cheap and width * counts.sum() <= MAX_FILL)
-    return NodeMatrix(pattern, labels, indptr.astype(np.int64), indices, shape, is_direct)
-
-
-def _block_labels(graph: FactorGraph) -> tuple[int, ...]:
-    """A tuple as long as the number of labels, if all variables have as many and more than two."""
-    cardinality = graph.uniform_cardinality
-    return (0,) * cardinality if cardinality is not None and cardinality > 2 else ()
-
-
-def _slot_pairs(graph: FactorGraph) -> tuple[Any, LongArray, LongArray, LongArray]:
-    """All ordered pairs of positions of each scope of arity two or more: rows and columns."""
-    counts = np.where(graph.arities >= 2, graph.arities.astype(np.int64) ** 2, 0)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    factor = np.repeat(np.arange(graph.n_factors), counts)
-    local = np.arange(int(offsets[-1])) - offsets[factor]
-    p, q = np.divmod(local, np.maximum(graph.arities[factor], 1))
-    first = graph.scope_offsets[factor]
-    left = graph.slot_variables[first + p].astype(np.int64)
-    right = graph.slot_variables[first + q].astype(np.int64)
-    return local, left, right, offsets
-
-
-def _inverse_offsets(graph: FactorGraph, sizes: LongArray) -> LongArray:
-    dims = np.bincount(graph.slot_factors, sizes[graph.slot_variables], graph.n_factors)
-    dims = np.where(graph.arities >= 2, dims, 0).astype(np.int64)
-    return np.concatenate([[0], np.cumsum(dims**2)])
-
-
-def _row_indices(
-    column: LongArray,
-    row: LongArray,
-    heights: LongArray,
-    sizes: LongArray,
-    first_rows: NDArray[np.int32],
-    order: LongArray,
-    lengths: LongArray,
-) -> NDArray[np.int32]:
-    """Rows of all stored entries: the rows of a variable's column, once for each of its labels."""
-    starts = first_rows[row] - (np.cumsum(heights) - heights)
-    one_column = np.repeat(starts, heights) + np.arange(int(heights.sum()))
-    begins = np.cumsum(lengths[order]) - lengths[order]  # in `one_column`, by rank
-    repeats = sizes[order]
-    owner = np.repeat(np.arange(len(order)), repeats)
-    sizes_of = lengths[order][owner]
-    offsets = np.cumsum(sizes_of) - sizes_of
-    source = np.repeat(begins[owner] - offsets, sizes_of) + np.arange(int(sizes_of.sum()))
-    return one_column[source].astype(np.int32)
-
-
-def _elimination_ranks(n_variables: int, left: LongArray, right: LongArray) -> LongArray:
-    """When each variable is eliminated: minimum degree, by scipy's factorisation of the pattern."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.linalg import splu
-
-    if n_variables == 0:
-        return np.zeros(0, dtype=np.int64)
-    diagonal = np.arange(n_variables)
-    rows, columns = np.concatenate([left, diagonal]), np.concatenate([right, diagonal])
-    pattern = coo_array((np.full(len(rows), -1.0), (rows, columns)), (n_variables, n_variables))
-    matrix = pattern.tocsc()
-    degrees = np.asarray(abs(matrix).sum(axis=0)).ravel()
-    matrix.setdiag(2.0 * degrees)
-    factors = splu(
-        matrix,
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
-    return np.asarray(factors.perm_c, dtype=np.int64)
+            for u in range(structure.cardinalities[variable] - 1):
+                out[layout.rows[variable] - shift + u] += scratch[1, n]
+                n += 1
+    for i in range(variables[0], variables[1]):
+        begin, row = structure.unary_offsets[i], layout.rows[i] - shift
+        reference = blocks.reference[i]
+        for u in range(structure.cardinalities[i] - 1):
+            label = begin + u + (1 if u >= reference else 0)
+            if not blocks.free[i] or blocks.sqrt_beliefs[label] == 0.0:
+                out[row + u] = 0.0

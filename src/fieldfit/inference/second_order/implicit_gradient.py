@@ -1,4 +1,4 @@
-r"""Derivatives of a loss on the solution of a concave problem: implicit differentiation.
+r"""Implicit differentiation: vector-Jacobian products of the solution of a concave problem.
 
 The beliefs ``b*`` maximise ``<th, b> - sum w b log b`` under the linear constraints ``A b = d`` of
 local consistency.  With ``D = diag(w / b*)`` and the derivative ``g`` of a loss by the beliefs,
@@ -7,14 +7,23 @@ local consistency.  With ``D = diag(w / b*)`` and the derivative ``g`` of a loss
     dL/dw  = - m (log b* + 1)
 
 because a change of ``w`` moves the condition of stationarity like a change of ``th`` by ``-(log b +
-1)`` times as much.  ``m`` is itself a step of consistent beliefs, that under the forces ``g``, so
-one solve of the node system (`kernels.node_system`) gives it.  ``D^-1 = b / w`` is always finite:
+1)`` times as much.  ``m`` is itself the step of consistent beliefs under the gradient ``g``, so one
+solve of the reduced KKT system (`marginal_hessian`) gives it.  ``D^-1 = b / w`` is always finite:
 configurations without belief, by hard zeros or because they have vanished, get no gradient.
 
 Weights of variables may be zero or negative (tree-reweighted entropies), as long as the whole
 entropy is concave on consistent beliefs; those of factors of arity two or more are positive.
 
-Reference: Domke, thesis (2009), sections 4.5 and 4.6.
+`perturbation_gradient` needs no linear system.  If the beliefs ``b`` are the gradient of a convex
+function of the potentials, their Jacobian is symmetric, so
+
+    dL/dth = (db/dth)' g = (db/dth) g ~ (b(th + r g) - b(th - r g)) / 2r,    g = dL/db,
+
+by two more inferences.  The derivative by entropy weights is not of this form.
+
+References: Domke, "Learning convex inference of marginals", thesis (2009), sections 4.5 and 4.6;
+Domke, "Implicit differentiation by perturbation", Advances in Neural Information Processing
+Systems 23 (2010).
 """
 
 from __future__ import annotations
@@ -31,7 +40,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, folded_unary
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, NodeSystem
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 __all__ = [
     "RELATIVE_STEP",
@@ -53,7 +62,7 @@ class ImplicitGradient:
     weights
         By the entropy weights, laid out likewise; zero for factors of arity zero and one.
     residual
-        The share of the right-hand side that the solve of the linear system left.
+        The fraction of the right-hand side that the solve of the linear system left.
     """
 
     potentials: Potentials
@@ -64,7 +73,7 @@ class ImplicitGradient:
 def implicit_gradient(
     beliefs: Beliefs, weights: EntropyWeights, derivative: Potentials, *, direct: bool | None = None
 ) -> ImplicitGradient:
-    """Pull a derivative by beliefs back to potentials and entropy weights.
+    """Derivatives of a loss by potentials and entropy weights (a vector-Jacobian product).
 
     Parameters
     ----------
@@ -104,29 +113,29 @@ def implicit_gradient(
         raise InvalidInputError("weights of factors must be above 0, got others")
     factors = np.where(linking, beliefs.factor_values, 0.0)
     try:
-        system = NodeSystem(
+        hessian = MarginalHessian(
             graph, beliefs.unary_values, factors, weights.unary_values, weights.factor_values,
             direct=direct,
         )  # fmt: skip
-        response = system.respond(
+        step = hessian.solve(
             folded_unary(derivative), np.where(linking, derivative.factor_values, 0.0)
         )
     except IndefiniteError as error:
         if weights.is_positive:  # the entropy is concave; what fails is arithmetic
             raise
         raise InvalidInputError(
-            "weights must make an entropy that is concave at the beliefs, got others: the linear "
-            "system of their derivative is not positive definite"
+            "weights must make an entropy that is concave at the beliefs, got others: the reduced "
+            "KKT matrix is not positive definite"
         ) from error
     by_weights = Potentials.from_flat(
         graph,
-        _by_weights(beliefs.unary_values, response.unary),
-        _by_weights(factors, response.factors),
+        _by_weights(beliefs.unary_values, step.unary),
+        _by_weights(factors, step.factors),
     )
-    tables = response.factors
-    add_to_single_factors(graph, response.unary, tables)
-    gradient = Potentials.from_flat(graph, response.unary, tables)
-    return ImplicitGradient(gradient, by_weights, response.residual)
+    tables = step.factors
+    add_to_single_factors(graph, step.unary, tables)
+    gradient = Potentials.from_flat(graph, step.unary, tables)
+    return ImplicitGradient(gradient, by_weights, step.residual)
 
 
 def _by_weights(beliefs: FloatArray, gradient: FloatArray) -> FloatArray:
@@ -135,23 +144,7 @@ def _by_weights(beliefs: FloatArray, gradient: FloatArray) -> FloatArray:
     return -gradient * (logs + 1.0)
 
 
-# -- The derivative of a loss on beliefs by two more inferences, for any concave surrogate ---
-# If the beliefs ``b`` are the gradient of a convex function of the potentials, their derivative is
-# symmetric, so
-#
-#     dL/dth = (db/dth)' g = (db/dth) g ~ (b(th + r g) - b(th - r g)) / 2r,    g = dL/db.
-#
-# This needs nothing of the inference but its beliefs.  The derivative by entropy weights is not of
-# this form; for those there is `implicit`.
-#
-# The step follows from what rounding and the cubic term cost together: ``r = (1 + max |th|) / max
-# |g|`` times the cube root of the rounding unit, by example, as examples do not share potentials.
-# An error ``e`` of the beliefs becomes ``e / r``, so the inference has to be run to a tight
-# tolerance, from the solution at hand.
-#
-# Reference: Domke, "Implicit differentiation by perturbation", Advances in Neural Information
-# Processing Systems 23 (2010).
-
+# -- by perturbation ----------------------------------------------------------------------------
 
 #: Cube root of the rounding unit: the best for central differences of functions of order one.
 RELATIVE_STEP = float(np.finfo(np.float64).eps ** (1.0 / 3.0))
@@ -167,6 +160,10 @@ def perturbation_gradient(
     """The derivative by potentials, and which examples' inferences converged.
 
     ``infer`` gives the beliefs for potentials near the given ones; it may start from those at hand.
+    The step follows from what rounding and the cubic term cost together: ``r = (1 + max |th|) / max
+    |g|`` times the cube root of the rounding unit, by example, as examples do not share potentials.
+    An error ``e`` of the beliefs becomes ``e / r``, so the inference has to be run to a tight
+    tolerance.
     """
     graph = batch.graph
     steps = perturbation_steps(batch, potentials, derivative, relative_step)

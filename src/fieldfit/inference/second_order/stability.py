@@ -1,4 +1,4 @@
-"""How much beliefs can move when potentials move: the stability of a surrogate.
+"""Lipschitz constants of beliefs in the potentials: the stability of a variational surrogate.
 
 Wainwright (2006), proposition 2: if the entropy is strongly concave, the beliefs are a globally
 Lipschitz function of the potentials, ``|tau(th + e) - tau(th)| <= R |e|``.  Two figures say how
@@ -10,14 +10,14 @@ stable a model is:
 The global bound is one over a modulus of strong concavity of ``H_c`` on the local polytope:
 
 * Non-negative counting numbers, ``c_a > 0``: ``- grad^2 H_c = diag(c / tau) >= diag(c)``, and
-  because ``tau_i`` is a sum of ``S`` entries of ``tau_a``, ``|dtau_i|^2 <= S |dtau_a|^2``: a share
-  ``s`` of each factor's number can be given to its variables.  The best ``s`` is found by
+  because ``tau_i`` is a sum of ``S`` entries of ``tau_a``, ``|dtau_i|^2 <= S |dtau_a|^2``: a
+  fraction ``s`` of each factor's number can be given to its variables.  The best ``s`` is found by
   bisection.
 * Mixtures of forests with weights ``rho``: the entropy of a forest ``T`` is the conjugate of its
-  log-partition, whose Hessian is a covariance matrix of indicators with norm at most ``C = sum
-  over i of (1 - 1/K_i) + sum over a in T of (1 - 1/K_a)`` (its trace).  Hence ``- grad^2 H_T`` is
-  at least ``1/C`` on the coordinates of ``T``, and the average at least ``rho_a / C`` on those of
-  a factor ``a``.
+  log-partition, whose Hessian is a covariance matrix of indicators with norm at most ``C = sum over
+  i of (1 - 1/K_i) + sum over a in T of (1 - 1/K_a)`` (its trace).  Hence ``- grad^2 H_T`` is at
+  least ``1/C`` on the coordinates of ``T``, and the average at least ``rho_a / C`` on those of a
+  factor ``a``.
 
 Reference: Wainwright, "Estimating the 'wrong' graphical model", J. Machine Learning Research 7
 (2006).
@@ -102,14 +102,14 @@ def lipschitz_bound(graph: FactorGraph, counting: CountingNumbers) -> float | No
 
 
 def _modulus(graph: FactorGraph, counting: CountingNumbers) -> float:
-    """Largest ``m`` with ``sum c |dtau|^2 >= m |dtau|^2`` by sharing factors' numbers out."""
+    """Largest ``m`` with ``sum c |dtau|^2 >= m |dtau|^2``: numbers of factors are split."""
     linking = np.flatnonzero(graph.arities >= 2)
     slots = np.flatnonzero(graph.arities[graph.slot_factors] >= 2)
     factors = graph.slot_factors[slots]
     variables = graph.slot_variables[slots]
     summed = np.diff(graph.table_offsets)[factors] / graph.cardinalities[variables]
-    share = counting.factor[factors] / (graph.arities[factors] * summed)
-    received = np.bincount(variables, share, minlength=graph.n_variables)
+    part = counting.factor[factors] / (graph.arities[factors] * summed)
+    received = np.bincount(variables, part, minlength=graph.n_variables)
     least = float(counting.factor[linking].min())
 
     def modulus(s: float) -> tuple[float, float]:

@@ -1,32 +1,32 @@
-"""Mean field's free energy as a function of the beliefs of variables."""
+"""Mean field's free energy of a product distribution, and its gradient.
+
+    F(q) = sum_i <q_i, log q_i - th_i> - sum_a E_q[th_a]
+    target_i(y_i) = th_i(y_i) + sum_{a on i} E_{q without i}[th_a | y_i]
+
+so that ``dF/dq_i = log q_i - target_i`` up to a constant: a belief that equals its target is the
+coordinate update of mean field.  All targets come from the same beliefs, in one pass over the
+tables.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from fieldfit._typing import FloatArray, LongArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.structure import Structure
 from fieldfit.inference.free_energy.binary_pair_fitting import variable_beliefs
 from fieldfit.inference.free_energy.natural_gradient import example_ranges, sum_examples
 from fieldfit.inference.mean_field.mean_field_sweeps import product_tables
 from fieldfit.numeric.compile import kernel
 
-__all__ = ["ProductEnergy", "evaluate_product_energy"]
-
-# -- The free energy of a product distribution, and the targets of its beliefs (mean field) ---
-#     F(q) = sum_i <q_i, log q_i - th_i> - sum_a E_q[th_a]
-#     target_i(y_i) = th_i(y_i) + sum_{a on i} E_{q without i}[th_a | y_i]
-#
-# so that ``dF/dq_i = log q_i - target_i`` up to a constant: a belief that equals its target is the
-# usual update of mean field.  All targets come from the same beliefs, in one pass over the tables.
+__all__ = ["MeanFieldEnergy", "evaluate_mean_field_energy"]
 
 
 @kernel
-def evaluate_product_energy(
-    structure: Any,
+def evaluate_mean_field_energy(
+    structure: Structure,
     unary: FloatArray,
     tables: FloatArray,
     max_arity: int,
@@ -60,7 +60,7 @@ def evaluate_product_energy(
 
 @kernel
 def _add_expected_tables(
-    structure: Any,
+    structure: Structure,
     tables: FloatArray,
     max_arity: int,
     beliefs: FloatArray,
@@ -151,10 +151,7 @@ def _add_pair(
     return expected
 
 
-# -- The algorithm -------------------------------------------------------------------------
-
-
-class ProductEnergy:
+class MeanFieldEnergy:
     """The free energy of a batch of products: an `Evaluate`, with the beliefs of its last answers.
 
     ``unary`` are the potentials of variables, factors of arity one included; ``tables`` must be
@@ -184,7 +181,7 @@ class ProductEnergy:
     ) -> FloatArray:
         """Free energies of these examples."""
         batch = self.batch
-        evaluate_product_energy(
+        evaluate_mean_field_energy(
             batch.graph.structure,
             self._unary,
             self._tables,
