@@ -1,4 +1,4 @@
-"""Cholesky factorisations of symmetric positive definite matrices: dense, sparse, by blocks.
+"""Dense and sparse Cholesky factorisations of positive definite matrices, by rows and by blocks.
 
 *Dense* (`cholesky_root`, `cholesky_solve`, `cholesky_inverse`): small matrices, flat and row by
 row.

@@ -26,7 +26,6 @@ from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_problem import ConvexProblem, start_messages
 from fieldfit.inference.convex.convex_solver import ConvexResult, ConvexSolver
-from fieldfit.inference.base import Progress
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 __all__ = ["ConvexDual"]
@@ -51,7 +50,7 @@ ROUNDING = 1e-14
 SMALLEST = 1e-30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConvexDual(ConvexSolver):
     """Newton's method on the dual of a concave problem.
 
@@ -75,7 +74,7 @@ class ConvexDual(ConvexSolver):
     (True, 'upper', array([0.499, 0.501]))
     """
 
-    entropy: Entropy = field(default_factory=Convex)
+    entropy: Entropy = field(default_factory=Convex, kw_only=False)
     tol: float = 1e-8
     max_iter: int = 500
 

@@ -1,4 +1,4 @@
-r"""Majorise-minimise for a concave free energy: quadratic bounds in the primal, then Newton.
+r"""Majorise-minimise for a concave free energy; large problems by overlapping Schwarz subdomains.
 
 For positive ``b`` and ``b0``
 
@@ -40,15 +40,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import BoolArray, FloatArray, LongArray
+from fieldfit._validation import require_integer
 from fieldfit.entropy.counting_numbers import Convex, Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.result import InferenceResult
+from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_dual import ANNEAL_FACTOR, MIN_TEMPERATURE
 from fieldfit.inference.convex.convex_problem import ConvexProblem
 from fieldfit.inference.convex.convex_solver import ConvexResult, ConvexSolver
-from fieldfit.inference.base import Progress
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 __all__ = [
@@ -275,7 +276,7 @@ STAGE_TOL = 0.1
 ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConvexPrimal(ConvexSolver):
     """Successive quadratic bounds of a concave problem.
 
@@ -305,7 +306,7 @@ class ConvexPrimal(ConvexSolver):
     (True, array([0.499, 0.501]))
     """
 
-    entropy: Entropy = field(default_factory=Convex)
+    entropy: Entropy = field(default_factory=Convex, kw_only=False)
     block_size: int | None = None
     overlap: int = 5
     tol: float = 1e-8
@@ -316,10 +317,8 @@ class ConvexPrimal(ConvexSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("block_size", 1), ("overlap", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InvalidInputError(f"{name} must be at least {least}, got {value}")
+        require_integer("block_size", self.block_size, at_least=1, or_none=True)
+        require_integer("overlap", self.overlap, at_least=0)
 
     def _solve(
         self, problem: ConvexProblem, init: InferenceResult | None, progress: Progress | None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import require_instance, require_integer, require_number
 from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.entropy.counting_numbers import Entropy
-from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Progress
+from fieldfit.inference.base import Inference, Progress, ending
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
 
 __all__ = ["ConvexResult", "ConvexSolver"]
@@ -38,7 +38,7 @@ class ConvexResult:
     n_iter: int
 
 
-class ConvexSolver(ABC):
+class ConvexSolver(Inference):
     """Abstract: maximises ``<th, b> - sum w b log b`` over consistent beliefs.
 
     Subclasses are frozen dataclasses of options and implement `_solve`.
@@ -52,14 +52,9 @@ class ConvexSolver(ABC):
     _measure: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.entropy, Entropy):
-            raise InvalidInputError(
-                f"entropy must be an object such as Convex(), got {self.entropy!r}"
-            )
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        if self.max_iter < 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+        require_instance("entropy", self.entropy, Entropy, "Convex()")
+        require_number("tol", self.tol, above=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
 
     def run(
         self,
@@ -117,11 +112,5 @@ class ConvexSolver(ABC):
     def _status(self, found: ConvexResult) -> str:
         work = f"{found.n_iter} {self._work}{'s' if found.n_iter != 1 else ''}"
         measure = f"{self._measure} {found.residual:.2g} after {work}"
-        converged = found.converged
-        if converged.all():
-            return f"converged: {measure}"
-        where = f" in {int((~converged).sum())} of {len(converged)} examples" * (len(converged) > 1)
-        return (
-            f"not converged{where}: {measure} (tol {self.tol:.2g}); more {self._work}s, or larger "
-            "weights, may help"
-        )
+        advice = f"more {self._work}s or larger weights"
+        return ending(found.converged, measure, self.tol, advice)

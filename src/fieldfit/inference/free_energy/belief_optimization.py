@@ -22,20 +22,21 @@ and generalized belief propagation algorithms", IEEE Trans. Information Theory 5
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._parallel import require_jobs
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.entropy.counting_numbers import Bethe
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Progress
+from fieldfit.inference.base import Inference, Progress, ending
 from fieldfit.inference.conditioning import condition
 from fieldfit.inference.free_energy.bethe_descent import (
     BetheSearch,
@@ -45,7 +46,6 @@ from fieldfit.inference.free_energy.bethe_descent import (
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.k_step_descent import KStepResult, descend_bethe
 from fieldfit.inference.messages.message_arrays import State
-from fieldfit.inference.base import Progress
 from fieldfit.inference.second_order.kkt_pattern import slot_entries
 
 __all__ = ["BeliefOptimization", "KStepResult", "descend_bethe"]
@@ -55,8 +55,8 @@ __all__ = ["BeliefOptimization", "KStepResult", "descend_bethe"]
 RETURNING = 1e-4
 
 
-@dataclass(frozen=True)
-class BeliefOptimization:
+@dataclass(frozen=True, kw_only=True)
+class BeliefOptimization(Inference):
     """Bethe's beliefs by descent on the free energy; it converges, from any start.
 
     Parameters
@@ -77,27 +77,14 @@ class BeliefOptimization:
     (2.079442, 'exact')
     """
 
-    tol: float = 1e-8
+    tol: float = field(default=1e-8, kw_only=False)
     max_iter: int = 1000
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        if self.max_iter < 1:
-            raise InvalidInputError(f"max_iter must be at least 1, got {self.max_iter}")
+        require_number("tol", self.tol, above=0)
+        require_integer("max_iter", self.max_iter, at_least=1)
         require_jobs(self.n_jobs)
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | Beliefs | None = None,
-        progress: Progress | None = None,
-    ) -> InferenceResult:
-        """Beliefs and log-partition of one graph; ``progress`` is called with (steps, residual)."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
     def run_batch(
         self,
@@ -157,13 +144,8 @@ class BeliefOptimization:
     def _status(self, found: BetheSearchResult, residual: float) -> str:
         converged = found.converged_examples
         work = f"{found.n_iter} step{'s' if found.n_iter != 1 else ''}"
-        if converged.all():
-            return f"converged: a full step would move a belief by {residual:.2g} after {work}"
-        where = f" in {int((~converged).sum())} of {len(converged)} examples" * (len(converged) > 1)
-        return (
-            f"not converged{where}: a full step would still move a belief by {residual:.2g} after "
-            f"{work} (tol {self.tol:.2g}); more steps may help"
-        )
+        measure = f"a full step would move a belief by {residual:.2g} after {work}"
+        return ending(converged, measure, self.tol, "more steps")
 
 
 # -- helpers ------------------------------------------------------------------------------

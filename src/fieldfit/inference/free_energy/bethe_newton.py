@@ -1,4 +1,4 @@
-r"""Newton-CG on Bethe's free energy: damped Newton steps by conjugate gradients (Steihaug).
+r"""Newton-CG on Bethe's free energy: trust region steps by conjugate gradients (Steihaug).
 
 Strong couplings make Bethe's free energy ``F(q)`` so ill-conditioned that a step along the gradient
 must be tiny; Newton's steps are not held back by this.  A step solves
@@ -29,6 +29,7 @@ import numpy as np
 from fieldfit._typing import BoolArray, FloatArray, Index, LongArray
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.structure import Structure
+from fieldfit.inference.base import Progress
 from fieldfit.inference.free_energy.anderson import ROUNDING, SUFFICIENT, Points, examine
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.natural_gradient import (
@@ -37,7 +38,6 @@ from fieldfit.inference.free_energy.natural_gradient import (
     step_examples,
 )
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
-from fieldfit.inference.base import Progress
 from fieldfit.inference.second_order.hessian_blocks import (
     BlockLayout,
     HessianBlocks,

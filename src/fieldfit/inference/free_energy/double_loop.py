@@ -21,20 +21,21 @@ alternatives to belief propagation", Neural Computation 14 (2002).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._parallel import require_jobs
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_number
 from fieldfit.entropy.counting_numbers import Bethe, Convex
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Progress
+from fieldfit.inference.base import Inference, Progress, ending
 from fieldfit.inference.messages.sum_product import SumProduct
 
 __all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
@@ -46,8 +47,8 @@ SMALLEST = 1e-300
 RETURNING = 1e-4
 
 
-@dataclass(frozen=True)
-class DoubleLoop:
+@dataclass(frozen=True, kw_only=True)
+class DoubleLoop(Inference):
     """Bethe's beliefs by repeated concave problems; slower than `SumProduct`, but it converges.
 
     Parameters
@@ -70,29 +71,16 @@ class DoubleLoop:
     (2.079442, 'exact')
     """
 
-    tol: float = 1e-8
+    tol: float = field(default=1e-8, kw_only=False)
     max_rounds: int = 1000
     max_iter: int = 1000
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.tol > 0.0:
-            raise InvalidInputError(f"tol must be positive, got {self.tol}")
-        for name in ("max_rounds", "max_iter"):
-            if getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_number("tol", self.tol, above=0)
+        require_integer("max_rounds", self.max_rounds, at_least=1)
+        require_integer("max_iter", self.max_iter, at_least=1)
         require_jobs(self.n_jobs)
-
-    def run(
-        self,
-        graph: FactorGraph,
-        potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-    ) -> InferenceResult:
-        """Beliefs and log-partition of one graph; ``progress`` is called with (rounds, change)."""
-        return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
     def run_batch(
         self,
@@ -169,15 +157,9 @@ class DoubleLoop:
         self, converged_examples: NDArray[np.bool_], residual: float, n_rounds: int, n_sweeps: int
     ) -> str:
         work = f"{n_rounds} round{'s' if n_rounds != 1 else ''} and {n_sweeps} sweeps"
-        if converged_examples.all():
-            return f"converged: largest change of a belief {residual:.2g} after {work}"
-        where = f" in {int((~converged_examples).sum())} of {len(converged_examples)} examples" * (
-            len(converged_examples) > 1
-        )
-        return (
-            f"not converged{where}: largest change of a belief {residual:.2g} after {work} "
-            f"(tol {self.tol:.2g}); more rounds or more sweeps in a round may help"
-        )
+        measure = f"largest change of a belief {residual:.2g} after {work}"
+        advice = "more rounds or more sweeps in a round"
+        return ending(converged_examples, measure, self.tol, advice)
 
 
 def entropy_counts(graph: FactorGraph) -> FloatArray:

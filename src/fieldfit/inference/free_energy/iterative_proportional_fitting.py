@@ -30,8 +30,7 @@ from math import log, log1p, sqrt
 import numpy as np
 
 from fieldfit._typing import ByteArray, FloatArray, IntArray
-from fieldfit.graph.structure import Structure
-from fieldfit.graph.structure import next_row
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.inference.free_energy.binary_pair_fitting import CONSTANT, GENERAL, PAIR, SINGLE
 from fieldfit.inference.messages.factor_update import contract_exact, contract_sum
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT, TINY

@@ -38,8 +38,7 @@ import numpy as np
 
 from fieldfit._typing import BoolArray, FloatArray, Index, IntArray, LongArray
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.structure import Structure
-from fieldfit.graph.structure import next_row
+from fieldfit.graph.structure import Structure, next_row
 from fieldfit.numeric.cholesky import cholesky_inverse, cholesky_root
 from fieldfit.numeric.compile import kernel
 

@@ -1,4 +1,4 @@
-r"""Hessian of an entropy on the marginal polytope: the reduced KKT system (Schur complement).
+r"""Reduced KKT system (Schur complement) of beliefs: Hessian-vector products and solves.
 
 A step ``(d_a, q_i)`` of locally consistent beliefs under a linear function with gradient ``x`` is
 the solution of the KKT system
