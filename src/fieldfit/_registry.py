@@ -134,7 +134,7 @@ _TABLE = [
     *_entries("inference.auto", "Map", TOP, STORED),
     # by name, and what is asked of a model besides
     *_entries("inference.auto", "decode infer", TOP),
-    *_entries("inference.auto", "Automatic"),
+    *_entries("inference.auto", "Automatic", STORED),
     *_entries("inference.junction_tree.exact", "sample_exactly"),
     *_entries("inference.kikuchi.region_graph", "RegionGraph"),
     *_entries("inference.likelihood_bounds", "log_likelihood_bounds"),

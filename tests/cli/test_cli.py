@@ -453,8 +453,8 @@ def test_help_and_version(capsys):
 
 def test_methods_in_the_help_are_those_of_the_library():
     assert set(infer_command.METHODS) == {*INFERENCE_METHODS, *MAP_METHODS}
-    for name in {*INFERENCE_METHODS, "frank-wolfe"}:
-        assert isinstance(INFERENCE_METHODS[name].make(), Inference) or name == "auto"
+    for name in INFERENCE_METHODS:
+        assert isinstance(INFERENCE_METHODS[name].make(), Inference)
     for name in MAP_METHODS:
         assert isinstance(MAP_METHODS[name].make(), MapSearch)
 

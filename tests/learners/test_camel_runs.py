@@ -55,7 +55,7 @@ class Clock:
 
 
 def small_run(solver, checkpoint=None, variant="cccp", l1=0.0):
-    problem = conditional(ff.Camel(variant, solver, **SHORT), n_examples=4, n_parts=2)
+    problem = conditional(ff.Camel(variant, solver=solver, **SHORT), n_examples=4, n_parts=2)
     return learn(problem, l2=0.1, l1=l1, inner=INNER, checkpoint=checkpoint)
 
 
@@ -118,7 +118,7 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path):
     small_run("joint", path)
     with pytest.raises(InvalidInputError, match="the digest of the data"):
         learn(
-            conditional(ff.Camel("cccp", "joint", **SHORT), seed=5, n_examples=4, n_parts=2),
+            conditional(ff.Camel("cccp", solver="joint", **SHORT), seed=5, n_examples=4, n_parts=2),
             l2=0.1, inner=INNER, checkpoint=path,
         )  # fmt: skip
     with pytest.raises(InvalidInputError, match="objective is"):
@@ -148,7 +148,9 @@ def test_limits_are_said(solver):
     assert not fit.converged
     assert "stopped at max_rounds=2 without convergence: beliefs still moved by" in fit.status
     assert len(round_ends(fit.trace)) == 2
-    fit = learn(conditional(ff.Camel("camel0", solver)), l2=0.1, inner=LBFGS(max_iter=3, tol=1e-12))
+    fit = learn(
+        conditional(ff.Camel("camel0", solver=solver)), l2=0.1, inner=LBFGS(max_iter=3, tol=1e-12)
+    )
     assert (fit.converged, fit.n_iter) == (False, 6)
     assert fit.status.startswith("the last round stopped at max_iter=3")
 
@@ -326,7 +328,7 @@ def test_every_estimator_knows_the_names(kind, name):
     assert model.trace_[0]["stage"] == "piecewise"
     assert len(round_ends(model.trace_)) >= (1 if name == "camel0" else 2)
     variant = {"camel0": "camel0", "camel": "cccp", "camel-empirical": "cccp-empirical"}[name]
-    other = make(ff.Camel(variant, "joint"), l2=0.5, **options).fit(*given)
+    other = make(ff.Camel(variant, solver="joint"), l2=0.5, **options).fit(*given)
     np.testing.assert_allclose(model.weights_, other.weights_, rtol=0, atol=2e-2)
     assert np.isfinite(model.score(*given))
 

@@ -104,7 +104,7 @@ def test_weights_are_multiplied():
 @pytest.mark.parametrize("loss", SMOOTH_LOSSES)
 @by_ties
 def test_gradients_of_all_weights(ties, loss):
-    problem = grid_problem(ImplicitLoss(loss, ff.Convex(0.5), fit_entropy=ties, tol=1e-12))
+    problem = grid_problem(ImplicitLoss(loss, entropy=ff.Convex(0.5), fit_entropy=ties, tol=1e-12))
     rng = np.random.default_rng(1)
     weights = 0.4 * rng.normal(size=problem.n_weights)
     found = problem.evaluate(weights)
@@ -119,8 +119,8 @@ def test_gradients_of_all_weights(ties, loss):
 
 
 def test_without_changes_the_entropy_is_the_given_one():
-    plain = ImplicitLoss("ucl", ff.Convex(0.5), tol=1e-12)
-    fitted = ImplicitLoss("ucl", ff.Convex(0.5), fit_entropy=True, tol=1e-12)
+    plain = ImplicitLoss("ucl", entropy=ff.Convex(0.5), tol=1e-12)
+    fitted = ImplicitLoss("ucl", entropy=ff.Convex(0.5), fit_entropy=True, tol=1e-12)
     one, two = grid_problem(plain), grid_problem(fitted)
     assert two.n_weights == one.n_weights + 2 + 4 + 4
     weights = np.random.default_rng(2).normal(size=one.n_weights)

@@ -339,11 +339,11 @@ def test_exact_samples_of_a_strongly_coupled_grid():
     assert_allclose(equal, expected, atol=0.02)
 
 
-def test_exact_samples_are_independent_of_pieces(monkeypatch):
+def test_exact_samples_are_independent_of_chunks(monkeypatch):
     graph = FactorGraph.grid(3, 3, 2)
     potentials = ising(graph, 0.5)
     whole = sample_exactly(graph, potentials, 100, random_state=3)
-    monkeypatch.setattr("fieldfit.inference.junction_tree.exact.ENTRIES_PER_PIECE", 16)
+    monkeypatch.setattr("fieldfit.inference.junction_tree.exact.ENTRIES_PER_CHUNK", 16)
     assert_array_equal(sample_exactly(graph, potentials, 100, random_state=3), whole)
     assert sample_exactly(graph, potentials, 0).shape == (0, 9)
 

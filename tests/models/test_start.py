@@ -48,7 +48,7 @@ def test_weights_are_repeated_for_every_sweep():
 
 def test_a_fitted_entropy_begins_as_given():
     own = 0.1 * np.random.default_rng(2).normal(size=one_step("pseudolikelihood").weights_.shape)
-    objective = ImplicitLoss("ucl", Convex(0.5), fit_entropy="tied")
+    objective = ImplicitLoss("ucl", entropy=Convex(0.5), fit_entropy="tied")
     short = one_step(objective, own)
     full = one_step(objective, np.concatenate([own, np.zeros(len(short.weights_) - len(own))]))
     assert_array_equal(short.weights_, full.weights_)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS, Method
-from fieldfit._typing import IntArray
+from fieldfit._typing import IntArray, LabelArray
 from fieldfit._validation import refuse_unused, require_instance, require_one_of
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import (
@@ -27,7 +27,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, observed_labels, require_graph
 from fieldfit.graph.result import InferenceResult, MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, GraphInference, Progress
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.inference.map.exact_map import ExactMap
@@ -87,20 +87,21 @@ def _told(result: Any) -> Any:
     return replace(result, status=f"{result.method}: {result.status}")
 
 
-@dataclass(frozen=True)
-class Automatic:
+@dataclass(frozen=True, kw_only=True)
+class Automatic(GraphInference):
     """What ``infer(method="auto")`` does: `Exact` if it fits, otherwise message passing."""
 
-    max_memory: float = 4e9
+    max_memory: float = field(default=4e9, kw_only=False)
     tol: float | None = None
     max_iter: int | None = None
 
-    def run(
+    def run_graph(
         self,
         graph: FactorGraph,
         potentials: Potentials,
-        observed: Evidence = None,
-        progress: Progress | None = None,
+        observed: LabelArray,
+        init: Any,
+        progress: Progress | None,
     ) -> InferenceResult:
         """The first attempt that converges; else the one that came nearest."""
         try:

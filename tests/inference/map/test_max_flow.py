@@ -521,8 +521,8 @@ def test_refusals_are_one_sentence():
     ):
         MaxFlow().run(many, ff.Potentials(many, None, [squared] * 2))
     for options, sentence in (
-        ({"max_iter": 0}, "max_iter must be at least 1"),
-        ({"bound_sweeps": 0}, "bound_sweeps must be at least 1"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
+        ({"bound_sweeps": 0}, "bound_sweeps must be an integer of at least 1"),
     ):
         with pytest.raises(ff.InvalidInputError, match=sentence):
             MaxFlow(**options).run(chain, ff.Potentials(chain))
