@@ -163,6 +163,7 @@ _TABLE = [
     *_entries("learners.lbfgs", "LBFGS", TOP, STORED),
     *_entries("learners.stochastic", "Adam SGD", TOP, STORED),
     *_entries("learners.camel_rounds", "CamelRounds", STORED),
+    *_entries("learners.closed_form", "ClosedForm", STORED),
     *_entries("learners.dual_frank_wolfe", "DualFrankWolfe", STORED),
     *_entries("learners.base", "Learner Penalty"),
     *_entries("learners.problem", "Part Problem TemplateProblem"),

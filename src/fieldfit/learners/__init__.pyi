@@ -3,6 +3,7 @@
 from fieldfit.learners.base import Learner as Learner
 from fieldfit.learners.base import Penalty as Penalty
 from fieldfit.learners.camel_rounds import CamelRounds as CamelRounds
+from fieldfit.learners.closed_form import ClosedForm as ClosedForm
 from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe as DualFrankWolfe
 from fieldfit.learners.lbfgs import LBFGS as LBFGS
 from fieldfit.learners.problem import Part as Part
@@ -16,6 +17,7 @@ __all__ = [
     "SGD",
     "Adam",
     "CamelRounds",
+    "ClosedForm",
     "DualFrankWolfe",
     "Learner",
     "Part",
