@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -59,9 +60,10 @@ def package(tmp_path_factory):
 
 def run(package, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-q",
+         "-p", "no:cacheprovider", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=1800,
-        env={**dict(__import__("os").environ), "PYTHONPATH": str(package)},
+        env={**os.environ, "PYTHONPATH": str(package)},
     )  # fmt: skip
 
 

@@ -257,7 +257,7 @@ def test_the_learned_weights_minimise_the_objective(variant):
         ({"sides": 2}, "sides must be one of"),
         ({"start": None}, "start must be one of"),
         ({"smoothing": 0.0}, r"smoothing must be in \(0, 1\], got 0.0"),
-        ({"smoothing": float("nan")}, r"smoothing must be in \(0, 1\], got nan"),
+        ({"smoothing": float("nan")}, r"smoothing must be finite and in \(0, 1\], got nan"),
         ({"round_tol": 0.0}, "round_tol must be positive, got 0.0"),
         ({"tol": -1e-3}, "tol must be positive, got -0.001"),
         ({"max_rounds": 0}, "max_rounds must be an integer of at least 1, got 0"),

@@ -360,11 +360,11 @@ def test_wrong_problems_are_refused(solver):
     [
         (lambda: ConvexDual(entropy="convex"), "entropy must be an object"),
         (lambda: ConvexDual(tol=0.0), "tol must be positive"),
-        (lambda: ConvexDual(max_iter=0), "max_iter must be at least 1"),
+        (lambda: ConvexDual(max_iter=0), "max_iter must be an integer of at least 1"),
         (lambda: ConvexPrimal(entropy=3), "entropy must be an object"),
         (lambda: ConvexPrimal(tol=-1.0), "tol must be positive"),
-        (lambda: ConvexPrimal(block_size=0), "block_size must be at least 1"),
-        (lambda: ConvexPrimal(overlap=-1), "overlap must be at least 0"),
+        (lambda: ConvexPrimal(block_size=0), "block_size must be an integer of at least 1"),
+        (lambda: ConvexPrimal(overlap=-1), "overlap must be an integer of at least 0"),
     ],
 )
 def test_wrong_options_are_refused(make, message):

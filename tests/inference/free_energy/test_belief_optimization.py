@@ -369,7 +369,7 @@ def test_stationarity_can_fail():
     graph, potentials = HARD["grid, +-8"]()
     result = BeliefOptimization(max_iter=3).run(graph, potentials)
     assert not result.converged
-    assert result.status.startswith("not converged: a full step would still move a belief by")
+    assert result.status.startswith("not converged: a full step would move a belief by")
     with pytest.raises(AssertionError):
         assert_stationary(graph, potentials, result)
 
@@ -680,7 +680,7 @@ def test_wrong_arguments_are_refused():
     potentials = Potentials(graph)
     with pytest.raises(InvalidInputError, match="tol must be positive"):
         BeliefOptimization(tol=0.0)
-    with pytest.raises(InvalidInputError, match="max_iter must be at least 1, got 0"):
+    with pytest.raises(InvalidInputError, match="max_iter must be an integer of at least 1, got 0"):
         BeliefOptimization(max_iter=0)
     other = BeliefOptimization().run(MIXED, Potentials(MIXED))
     with pytest.raises(

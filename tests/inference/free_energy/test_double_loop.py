@@ -228,9 +228,9 @@ def test_progress_is_told():
     ("options", "message"),
     [
         ({"tol": 0.0}, "tol must be positive, got 0.0"),
-        ({"tol": float("nan")}, "tol must be positive, got nan"),
-        ({"max_rounds": 0}, "max_rounds must be at least 1, got 0"),
-        ({"max_iter": -1}, "max_iter must be at least 1, got -1"),
+        ({"tol": float("nan")}, "tol must be finite and positive, got nan"),
+        ({"max_rounds": 0}, "max_rounds must be an integer of at least 1, got 0"),
+        ({"max_iter": -1}, "max_iter must be an integer of at least 1, got -1"),
     ],
 )
 def test_bad_options(options, message):
