@@ -21,7 +21,7 @@ from fieldfit.features._image_channels import (
 
 __all__ = [
     "SHAPE_NAMES",
-    "IntArray",
+    "IndexArray",
     "adjacent_regions",
     "checked_segments",
     "described_regions",
@@ -33,7 +33,7 @@ __all__ = [
     "spreads",
 ]
 
-IntArray = NDArray[np.intp]
+IndexArray = NDArray[np.intp]
 
 SHAPE_NAMES = (
     "row", "column", "height", "width", "area", "roundness", "row spread", "column spread",
@@ -41,7 +41,7 @@ SHAPE_NAMES = (
 )  # fmt: skip
 
 
-def checked_segments(segments: Any) -> IntArray:
+def checked_segments(segments: Any) -> IndexArray:
     """The label image as integers, every one of ``0..N-1`` used."""
     given = np.asarray(segments)
     if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "iu":
@@ -59,7 +59,7 @@ def checked_segments(segments: Any) -> IntArray:
     return given.astype(np.intp)
 
 
-def means(segments: IntArray, channels: FloatArray) -> FloatArray:
+def means(segments: IndexArray, channels: FloatArray) -> FloatArray:
     """Mean ``(N, C)`` of each channel over each region."""
     flat = segments.ravel()
     count = np.bincount(flat)
@@ -68,13 +68,13 @@ def means(segments: IntArray, channels: FloatArray) -> FloatArray:
     return np.stack(sums, axis=1) / count[:, None]
 
 
-def spreads(segments: IntArray, channels: FloatArray, mean: FloatArray) -> FloatArray:
+def spreads(segments: IndexArray, channels: FloatArray, mean: FloatArray) -> FloatArray:
     """Standard deviation ``(N, C)`` around the given means."""
     # around the mean, not as a difference of squares: no digits cancel
     return np.sqrt(means(segments, (channels - mean[segments]) ** 2))
 
 
-def histograms(segments: IntArray, bins: IntArray, n_bins: int) -> FloatArray:
+def histograms(segments: IndexArray, bins: IndexArray, n_bins: int) -> FloatArray:
     """Share ``(N, n_bins)`` of each region's pixels in each bin."""
     n_regions = int(segments.max()) + 1
     joint = np.bincount((segments * n_bins + bins).ravel(), minlength=n_regions * n_bins)
@@ -82,7 +82,7 @@ def histograms(segments: IntArray, bins: IntArray, n_bins: int) -> FloatArray:
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def adjacent_regions(segments: IntArray) -> tuple[IntArray, IntArray]:
+def adjacent_regions(segments: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Pairs ``(E, 2)`` of regions with a common boundary, and its length in pixels.
 
     Pixels are neighbours of the four beside them; the first region of a pair is the smaller.
@@ -99,7 +99,7 @@ def adjacent_regions(segments: IntArray) -> tuple[IntArray, IntArray]:
     return np.stack(np.divmod(codes, n_regions), axis=1), lengths
 
 
-def neighbour_means(values: FloatArray, edges: IntArray, lengths: IntArray) -> FloatArray:
+def neighbour_means(values: FloatArray, edges: IndexArray, lengths: IndexArray) -> FloatArray:
     """Mean over each region's neighbours, by length of the common boundary; alone: its own."""
     n_regions = len(values)
     sums = np.zeros_like(values)
@@ -112,7 +112,7 @@ def neighbour_means(values: FloatArray, edges: IntArray, lengths: IntArray) -> F
     return sums / total[:, None]
 
 
-def shapes(segments: IntArray, edges: IntArray, lengths: IntArray) -> FloatArray:
+def shapes(segments: IndexArray, edges: IndexArray, lengths: IndexArray) -> FloatArray:
     """Place, size and form ``(N, len(SHAPE_NAMES))``, in units of the picture."""
     height, width = segments.shape
     flat = segments.ravel()
@@ -138,7 +138,7 @@ def shapes(segments: IntArray, edges: IntArray, lengths: IntArray) -> FloatArray
         np.maximum.at(high, flat, places)
         extents.append(high - low + 1.0)
 
-    def border(pixels: IntArray) -> FloatArray:
+    def border(pixels: IndexArray) -> FloatArray:
         return np.bincount(pixels, minlength=n_regions).astype(np.float64)
 
     top, bottom = border(segments[0]), border(segments[-1])
@@ -191,7 +191,7 @@ N_CELLS = 3
 SMALLEST_SPREAD = 0.004
 
 
-def described_regions(image: FloatArray, segments: IntArray) -> FloatArray:
+def described_regions(image: FloatArray, segments: IndexArray) -> FloatArray:
     """Features ``(N, F)`` of the regions of a picture with values in [0, 1]."""
     edges, lengths = adjacent_regions(segments)
     channels = pixel_channels(image)
@@ -252,7 +252,7 @@ def feature_names() -> list[str]:
     ]
 
 
-def _layout(height: int, width: int) -> tuple[IntArray, IntArray]:
+def _layout(height: int, width: int) -> tuple[IndexArray, IndexArray]:
     """Label images of the `N_CELLS` strips from top to bottom, and of the cells."""
     row = np.arange(height) * N_CELLS // height
     column = np.arange(width) * N_CELLS // width
@@ -260,7 +260,7 @@ def _layout(height: int, width: int) -> tuple[IntArray, IntArray]:
     return rows, rows * N_CELLS + column
 
 
-def _colour_bins(lab: FloatArray) -> list[IntArray]:
+def _colour_bins(lab: FloatArray) -> list[IndexArray]:
     """The bin of every pixel in each channel of Lab."""
     bins = []
     for channel, (low, high) in enumerate(LAB_LIMITS):

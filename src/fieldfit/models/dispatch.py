@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from fieldfit._registry import OBJECTIVES_OF
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.problem import Problem
 from fieldfit.objectives.base import Objective
@@ -95,7 +96,7 @@ FAMILIES = {
             "likelihood": f"{_MATCHING}:exact_matching_problem",
             "margin": f"{_MATCHING}:matching_hinge_problem",
         },
-        works=("mle-struct", "likelihood", "max-margin", "perceptron"),
+        works=OBJECTIVES_OF["matching"],
     ),
 }
 
