@@ -218,6 +218,28 @@ def test_nothing_in_the_package_imports_the_experiments():
             assert not any(name.split(".")[0] == "experiments" for name in names), path
 
 
+#: Modules that are public as they are, beside the namespaces of the registry.
+PUBLIC_MODULES = {
+    "fieldfit",
+    "fieldfit.features.image",
+    "fieldfit.features.text",
+    "fieldfit.metrics",
+}
+PUBLIC_MODULES |= {"fieldfit.plot", *(f"fieldfit.{namespace}" for namespace in NAMESPACES)}
+
+
+def test_experiments_use_public_names_only():
+    paths = sorted((Path(__file__).parents[1] / "experiments").rglob("*.py"))
+    if not paths:
+        pytest.skip("the package is tested without its repository")
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fieldfit"):
+                assert node.module in PUBLIC_MODULES, f"{path}: {node.module}"
+                private = [alias.name for alias in node.names if alias.name.startswith("_")]
+                assert not private, f"{path}: {private}"
+
+
 def test_every_layer_exists():
     for layer in LAYERS:
         path = ROOT.joinpath(*layer.split("."))

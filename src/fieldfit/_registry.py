@@ -106,7 +106,7 @@ _TABLE = [
     # entropies
     *_entries("entropy.counting_numbers", "Bethe Convex TreeReweighted", TOP, STORED),
     *_entries("entropy.counting_numbers", "CountingNumbers Entropy"),
-    *_entries("entropy.configuration_weights", "EntropyWeights"),
+    *_entries("entropy.configuration_weights", "WIDEST EntropyWeights"),
     # inferences
     *_entries("inference.base", "Inference"),
     *_entries("inference.messages.sum_product", "SumProduct", TOP, STORED),
@@ -140,7 +140,9 @@ _TABLE = [
     *_entries("inference.likelihood_bounds", "log_likelihood_bounds"),
     *_entries("inference.matching.matching_marginals", "matching_marginals"),
     *_entries("inference.matching.matching_partition", "matching_partition"),
-    *_entries("inference.matching.matching_polytope", "matching_edges matching_graph"),
+    *_entries(
+        "inference.matching.matching_polytope", "MatchingPolytope matching_edges matching_graph"
+    ),
     *_entries("inference.messages.schedule", "grid_clique_order"),
     *_entries("inference.planar.planar_ising", "planar_ising_log_partition"),
     *_entries("inference.second_order.linear_response", "LinearResponse"),
@@ -165,8 +167,8 @@ _TABLE = [
     *_entries("learners.camel_rounds", "CamelRounds", STORED),
     *_entries("learners.closed_form", "ClosedForm", STORED),
     *_entries("learners.dual_frank_wolfe", "DualFrankWolfe", STORED),
-    *_entries("learners.base", "Learner Penalty"),
-    *_entries("learners.problem", "Part Problem TemplateProblem"),
+    *_entries("learners.base", "Fit Learner Penalty Validation"),
+    *_entries("learners.problem", "Part Problem ProblemValue TemplateProblem potentials_of"),
     # estimators
     *_entries("models.chain.chain_crf", "ChainCRF", TOP),
     *_entries("models.chain.skip_chain_crf", "SkipChainCRF", TOP),
@@ -179,12 +181,14 @@ _TABLE = [
     *_entries("models.loading", "load", TOP),
     *_entries("models.decoding_error_bound", "ErrorBound error_bound"),
     *_entries("models.pairwise.potts_model", "sequence_weights"),
+    *_entries("models.matching_problems", "ExactMatchings MatchingExample MatchingProblem"),
     # files
     *_entries("io.fg", "read_fg write_fg", TOP),
     *_entries("io.uai", "read_uai write_uai", TOP),
     *_entries("io.uai_answers", "Answer MapAnswer MarginalAnswer PartitionAnswer"),
     *_entries("io.uai_answers", "format_answer read_answer write_answer"),
     *_entries("io.uai_answers", "read_evidence write_evidence"),
+    *_entries("io.images", "read_image_archive"),
     *_entries("io.samples", "read_fasta read_samples"),
     *_entries("io.sequences", "read_columns"),
     # errors and warnings

@@ -21,8 +21,7 @@ from experiments.domke2009.chains.data import SOURCES, Sequences, draw_sequences
 from experiments.domke2009.chains.report import curves, headline, report, table
 from fieldfit import LBFGS, FactorGraph, Likelihood, ProceduralLoss, PseudoLikelihood, SumProduct
 from fieldfit.graph import Batch, Block, Template
-from fieldfit.learners.base import Penalty
-from fieldfit.learners.problem import Part, TemplateProblem
+from fieldfit.learners import Part, Penalty, TemplateProblem
 from fieldfit.objectives import MarginalLoss, Objective
 
 FloatArray = NDArray[np.float64]

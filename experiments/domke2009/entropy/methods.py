@@ -17,11 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from experiments.domke2009.digits_methods import IMPLICIT_TOL, Limits
 from fieldfit import LBFGS, Convex, FactorGraph, ImplicitLoss
-from fieldfit.entropy.configuration_weights import WIDEST
+from fieldfit.entropy import WIDEST
 from fieldfit.graph import Batch, Block, Template
-from fieldfit.learners.base import Fit, Penalty
-from fieldfit.learners.problem import (
+from fieldfit.learners import (
+    Fit,
     Part,
+    Penalty,
     Problem,
     ProblemValue,
     TemplateProblem,

@@ -18,7 +18,7 @@ from fieldfit.features.image import (
     stretched,
     superpixels,
 )
-from fieldfit.io.images import read_image_archive
+from fieldfit.io import read_image_archive
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]

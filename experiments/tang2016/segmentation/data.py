@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit import InvalidInputError
-from fieldfit.io.images import read_image_archive
+from fieldfit.io import read_image_archive
 
 FloatArray = NDArray[np.float64]
 LabelArray = NDArray[np.int32]

@@ -35,9 +35,7 @@ from fieldfit import (
     TreeReweighted,
 )
 from fieldfit.graph import Batch
-from fieldfit.learners.base import Fit, Learner, Penalty, Validation
-from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
-from fieldfit.learners.problem import Problem
+from fieldfit.learners import DualFrankWolfe, Fit, Learner, Penalty, Problem, Validation
 from fieldfit.objectives import Objective
 
 FloatArray = NDArray[np.float64]

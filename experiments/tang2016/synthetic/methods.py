@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fieldfit import LBFGS, Likelihood, MLEStruct
-from fieldfit.inference import matching_partition
-from fieldfit.inference.matching.matching_polytope import MatchingPolytope
-from fieldfit.learners.base import Penalty
-from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe
-from fieldfit.models.matching_problems import ExactMatchings, MatchingExample, MatchingProblem
+from fieldfit.inference import MatchingPolytope, matching_partition
+from fieldfit.learners import DualFrankWolfe, Penalty
+from fieldfit.models import ExactMatchings, MatchingExample, MatchingProblem
 
 FloatArray = NDArray[np.float64]
 

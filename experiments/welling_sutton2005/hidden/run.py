@@ -38,7 +38,7 @@ from fieldfit import (
     IsingModel,
     Likelihood,
 )
-from fieldfit.learners.base import Learner
+from fieldfit.learners import Learner
 from fieldfit.objectives import Objective
 
 FloatArray = NDArray[np.float64]

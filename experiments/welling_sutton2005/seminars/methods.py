@@ -32,8 +32,8 @@ from fieldfit import (
     SumProduct,
 )
 from fieldfit.graph import Batch
+from fieldfit.inference import Inference
 from fieldfit.objectives import Evaluation, Objective
-from fieldfit.objectives.base import Inference
 
 LabelArray = NDArray[np.int32]
 #: Whether tokens are in the name of a speaker.

@@ -35,7 +35,7 @@ from fieldfit.features._image_out_of_fold import OutOfFold, out_of_fold
 from fieldfit.features._image_pixels import PatchCodebook, SceneFeatures
 from fieldfit.features._image_regions import (
     N_CELLS,
-    IntArray,
+    IndexArray,
     adjacent_regions,
     checked_segments,
     described_regions,
@@ -61,7 +61,7 @@ __all__ = [
 
 def superpixels(
     image: ArrayLike, n: int = 200, compactness: float = 10.0, sigma: float = 1.0
-) -> IntArray:
+) -> IndexArray:
     """Cut a picture into about ``n`` connected regions of like colour (SLIC).
 
     Parameters
@@ -98,7 +98,7 @@ def superpixels(
     return np.unique(found, return_inverse=True)[1].reshape(found.shape)
 
 
-def region_graph(segments: ArrayLike) -> IntArray:
+def region_graph(segments: ArrayLike) -> IndexArray:
     """Edges ``(E, 2)`` between regions that touch, each once, the smaller number first.
 
     >>> region_graph([[0, 0, 1], [2, 2, 1]])
@@ -224,7 +224,7 @@ def stretched(image: ArrayLike, by_channel: bool = False, percent: float = 0.5) 
 # -- checks -------------------------------------------------------------------------------
 
 
-def _checked_pair(image: ArrayLike, segments: ArrayLike) -> tuple[FloatArray, IntArray]:
+def _checked_pair(image: ArrayLike, segments: ArrayLike) -> tuple[FloatArray, IndexArray]:
     pixels, regions = checked_image(image), checked_segments(segments)
     if pixels.shape[:2] != regions.shape:
         raise InvalidInputError(

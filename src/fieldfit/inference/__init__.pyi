@@ -25,6 +25,7 @@ from fieldfit.inference.map.max_product import MaxProduct as MaxProduct
 from fieldfit.inference.matching.assignment import Assignment as Assignment
 from fieldfit.inference.matching.matching_marginals import matching_marginals as matching_marginals
 from fieldfit.inference.matching.matching_partition import matching_partition as matching_partition
+from fieldfit.inference.matching.matching_polytope import MatchingPolytope as MatchingPolytope
 from fieldfit.inference.matching.matching_polytope import matching_edges as matching_edges
 from fieldfit.inference.matching.matching_polytope import matching_graph as matching_graph
 from fieldfit.inference.matching.perfect_matching import PerfectMatching as PerfectMatching
@@ -56,6 +57,7 @@ __all__ = [
     "LinearProgram",
     "LinearResponse",
     "Map",
+    "MatchingPolytope",
     "MaxFlow",
     "MaxProduct",
     "MeanField",

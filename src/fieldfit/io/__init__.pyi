@@ -2,6 +2,7 @@
 
 from fieldfit.io.fg import read_fg as read_fg
 from fieldfit.io.fg import write_fg as write_fg
+from fieldfit.io.images import read_image_archive as read_image_archive
 from fieldfit.io.samples import read_fasta as read_fasta
 from fieldfit.io.samples import read_samples as read_samples
 from fieldfit.io.sequences import read_columns as read_columns
@@ -28,6 +29,7 @@ __all__ = [
     "read_evidence",
     "read_fasta",
     "read_fg",
+    "read_image_archive",
     "read_samples",
     "read_uai",
     "write_answer",

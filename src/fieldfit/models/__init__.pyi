@@ -8,6 +8,9 @@ from fieldfit.models.graph_crf import GraphCRF as GraphCRF
 from fieldfit.models.grid_crf import GridCRF as GridCRF
 from fieldfit.models.loading import load as load
 from fieldfit.models.matching_crf import MatchingCRF as MatchingCRF
+from fieldfit.models.matching_problems import ExactMatchings as ExactMatchings
+from fieldfit.models.matching_problems import MatchingExample as MatchingExample
+from fieldfit.models.matching_problems import MatchingProblem as MatchingProblem
 from fieldfit.models.mixture_field import MixtureField as MixtureField
 from fieldfit.models.pairwise.ising_model import IsingModel as IsingModel
 from fieldfit.models.pairwise.potts_model import PottsModel as PottsModel
@@ -16,10 +19,13 @@ from fieldfit.models.pairwise.potts_model import sequence_weights as sequence_we
 __all__ = [
     "ChainCRF",
     "ErrorBound",
+    "ExactMatchings",
     "GraphCRF",
     "GridCRF",
     "IsingModel",
     "MatchingCRF",
+    "MatchingExample",
+    "MatchingProblem",
     "MixtureField",
     "PottsModel",
     "SkipChainCRF",
