@@ -17,7 +17,6 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, folded_unary
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.bethe_newton import BetheHessian
-from fieldfit.inference.second_order.hessian_blocks import hessian_vector_product
 from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
 from fieldfit.inference.second_order.linear_response import LinearResponse
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
@@ -71,16 +70,8 @@ class Case:
 
     def dense_by_products(self):
         """The Hessian by beliefs of variables (reference labels left out) from products."""
-        graph, n = self.graph, len(self.kept)
         roots = self.newton.blocks.sqrt_beliefs[self.kept]
-        weights = np.repeat(1.0 - graph.degrees, graph.cardinalities)
-        columns = np.empty((n, n))
-        for k, row in enumerate(np.eye(n)):
-            hessian_vector_product(
-                graph.structure, self.newton.layout, self.newton.blocks, weights,
-                (0, graph.n_variables), (0, graph.n_factors), 0, row, columns[k],
-                np.empty((2, 20)),
-            )  # fmt: skip
+        columns = np.array([self.newton.matvec(row) for row in np.eye(len(roots))])
         return columns / roots[:, None] / roots
 
     def dense_by_differences(self):

@@ -22,6 +22,7 @@ the accuracy of the inner iteration.
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -34,22 +35,24 @@ from fieldfit.inference.free_energy.anderson import ROUNDING, SUFFICIENT, Points
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.free_energy.natural_gradient import (
     DescentResult,
-    example_ranges,
     step_examples,
 )
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.inference.second_order.hessian_blocks import (
     BlockLayout,
     HessianBlocks,
+    VariableTerms,
     block_layout,
     fill_blocks,
+    fill_variable_terms,
+    hessian_matvec,
     hessian_vector_product,
-    is_binary_pair,
     reference_labels,
     widest_factor,
 )
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.conjugate_gradient import conjugate_gradients, linear_operator
+from fieldfit.numeric.simd import load, store
 
 __all__ = ["BetheHessian", "newton_candidates", "newton_descend", "newton_memory"]
 
@@ -89,7 +92,7 @@ class _DampedHessian(NamedTuple):
     structure: Structure
     layout: BlockLayout
     blocks: HessianBlocks
-    weights: FloatArray  # 1 - d_i + damping, by unary entry
+    terms: VariableTerms  # weights 1 - d_i + damping
     variables: tuple[int, int]
     factors: tuple[int, int]
     shift: Index  # first unknown
@@ -101,28 +104,26 @@ class _DampedHessian(NamedTuple):
 @kernel
 def _multiply(system: _DampedHessian, z: FloatArray, out: FloatArray) -> None:
     hessian_vector_product(
-        system.structure, system.layout, system.blocks, system.weights, system.variables,
+        system.structure, system.layout, system.blocks, system.terms, system.variables,
         system.factors, system.shift, z, out, system.scratch,
     )  # fmt: skip
 
 
 @kernel
 def _precondition(system: _DampedHessian, residual: FloatArray, out: FloatArray) -> None:
-    structure, blocks = system.structure, system.blocks
+    roots, inverse = system.terms.roots, system.inverse_diagonal
     begin, end = system.variables
     for i in range(begin, end):
-        first, row = structure.unary_offsets[i], system.layout.rows[i] - system.shift
-        reference = blocks.reference[i]
+        row = system.layout.rows[i] - system.shift
+        last = row + system.structure.cardinalities[i] - 1
         product = 0.0
-        for u in range(structure.cardinalities[i] - 1):
-            label = first + u + (1 if u >= reference else 0)
-            out[row + u] = system.inverse_diagonal[row + u] * residual[row + u]
-            product += blocks.sqrt_beliefs[label] * out[row + u]
-        product *= system.rank_one[i - begin]
-        for u in range(structure.cardinalities[i] - 1):
-            label = first + u + (1 if u >= reference else 0)
-            root = blocks.sqrt_beliefs[label]
-            out[row + u] -= product * root * system.inverse_diagonal[row + u]
+        for u in range(row, last):
+            value = load(inverse, u) * load(residual, u)
+            store(out, u, value)
+            product += load(roots, u) * value
+        product *= load(system.rank_one, i - begin)
+        for u in range(row, last):
+            store(out, u, load(out, u) - product * load(roots, u) * load(inverse, u))
 
 
 linear_operator(_DampedHessian, _multiply, _precondition)
@@ -136,7 +137,7 @@ def _add_block_diagonals(system: _DampedHessian, diagonal: FloatArray) -> None:
         begin, end = layout.offsets[factor], layout.offsets[factor + 1]
         if end == begin:
             continue
-        is_pair, n, size = is_binary_pair(structure, factor), 0, 0
+        is_pair, n, size = layout.is_pair[factor], 0, 0
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
         for slot in range(first, stop):
             size += structure.cardinalities[structure.slot_variables[slot]] - 1
@@ -164,21 +165,19 @@ def _fill_preconditioner(system: _DampedHessian, damping: float) -> None:
     ``M_i = I + s s' / b_i(ref)`` with ``s = sqrt(b)``, so that ``P_i^-1`` is a diagonal matrix less
     one of rank one (Sherman and Morrison).
     """
-    structure, blocks = system.structure, system.blocks
+    structure, blocks, roots = system.structure, system.blocks, system.terms.roots
     system.inverse_diagonal[:] = 0.0
     _add_block_diagonals(system, system.inverse_diagonal)
     metric = MIN_CURVATURE + damping
     begin, end = system.variables
     for i in range(begin, end):
-        first, row = structure.unary_offsets[i], system.layout.rows[i] - system.shift
-        reference = blocks.reference[i]
-        root = blocks.sqrt_beliefs[first + reference]
+        row = system.layout.rows[i] - system.shift
+        root = blocks.sqrt_beliefs[structure.unary_offsets[i] + blocks.reference[i]]
         factor, product = metric / (root * root), 0.0
-        for u in range(structure.cardinalities[i] - 1):
-            own = blocks.sqrt_beliefs[first + u + (1 if u >= reference else 0)]
-            inverse = 1.0 / (system.inverse_diagonal[row + u] + metric)
-            system.inverse_diagonal[row + u] = inverse
-            product += own * own * inverse
+        for u in range(row, row + structure.cardinalities[i] - 1):
+            inverse = 1.0 / (system.inverse_diagonal[u] + metric)
+            system.inverse_diagonal[u] = inverse
+            product += roots[u] * roots[u] * inverse
         system.rank_one[i - begin] = factor / (1.0 + factor * product)
 
 
@@ -191,7 +190,7 @@ def _fill_residual(system: _DampedHessian, negative_gradient: FloatArray, out: F
         reference = blocks.reference[i]
         for u in range(structure.cardinalities[i] - 1):
             label = first + u + (1 if u >= reference else 0)
-            root = blocks.sqrt_beliefs[label]
+            root = system.terms.roots[row + u]
             difference = negative_gradient[label] - negative_gradient[first + reference]
             out[row + u] = root * difference if blocks.free[i] and root > 0.0 else 0.0
 
@@ -206,13 +205,13 @@ def _fill_candidates(
     candidates: FloatArray,
 ) -> float:
     """Log-beliefs after a step, each moved by at most `MAX_LOG_STEP`; returns the slope."""
-    structure, blocks = system.structure, system.blocks
+    structure, blocks, roots = system.structure, system.blocks, system.terms.roots
     slope = 0.0
     for i in range(system.variables[0], system.variables[1]):
         first, row = structure.unary_offsets[i], system.layout.rows[i] - system.shift
         reference, total = blocks.reference[i], 0.0
-        for u in range(structure.cardinalities[i] - 1):
-            total += blocks.sqrt_beliefs[first + u + (1 if u >= reference else 0)] * z[row + u]
+        for u in range(row, row + structure.cardinalities[i] - 1):
+            total += roots[u] * z[u]
         for y in range(structure.cardinalities[i]):
             root = blocks.sqrt_beliefs[first + y]
             step = 0.0
@@ -253,7 +252,7 @@ def newton_candidates(
         begin, end = variable_offsets[examples[index]], variable_offsets[examples[index] + 1]
         n_labels = structure.unary_offsets[end] - structure.unary_offsets[begin]
         most_labels, most_variables = max(most_labels, n_labels), max(most_variables, end - begin)
-    work, rank_one = np.empty((5, most_labels)), np.empty(most_variables)
+    work, by_variable = np.empty((7, most_labels)), np.empty((2, most_variables))
     weights, scratch = np.empty(len(beliefs)), np.empty((2, widest_factor(structure)))
     for index in range(len(examples)):
         m = examples[index]
@@ -264,12 +263,15 @@ def newton_candidates(
             degree = structure.variable_slot_offsets[i + 1] - structure.variable_slot_offsets[i]
             for y in range(structure.unary_offsets[i], structure.unary_offsets[i + 1]):
                 weights[y] = 1.0 - degree + damping[m]
+        shift = layout.rows[begin] if begin < end else np.int32(0)
+        terms = VariableTerms(work[0, :n], work[1, :n], by_variable[0])
+        fill_variable_terms(structure, layout, blocks, weights, (begin, end), shift, terms)
         system = _DampedHessian(
-            structure, layout, blocks, weights, (begin, end),
-            (factor_offsets[m], factor_offsets[m + 1]),
-            layout.rows[begin] if begin < end else np.int32(0), scratch, work[0, :n], rank_one,
+            structure, layout, blocks, terms, (begin, end),
+            (factor_offsets[m], factor_offsets[m + 1]), shift, scratch, work[2, :n],
+            by_variable[1],
         )  # fmt: skip
-        z, residual, direction, image = work[1, :n], work[2, :n], work[3, :n], work[4, :n]
+        z, residual, direction, image = work[3, :n], work[4, :n], work[5, :n], work[6, :n]
         _fill_preconditioner(system, damping[m])
         _fill_residual(system, negative_gradient, residual)
         conjugate_gradients(
@@ -277,6 +279,29 @@ def newton_candidates(
             image,
         )  # fmt: skip
         slopes[m] = _fill_candidates(system, z, log_beliefs, beliefs, negative_gradient, candidates)
+
+
+@kernel
+def _update_blocks(
+    structure: Structure,
+    layout: BlockLayout,
+    variable_offsets: LongArray,
+    factor_offsets: LongArray,
+    examples: LongArray,
+    beliefs: FloatArray,
+    tables: FloatArray,
+    blocks: HessianBlocks,
+) -> None:
+    """The blocks of some examples at these beliefs of variables and factors."""
+    ranges = np.empty((len(examples), 2), dtype=np.int64)
+    for index in range(len(examples)):
+        m = examples[index]
+        begin, end = variable_offsets[m], variable_offsets[m + 1]
+        reference_labels(structure, begin, end, beliefs, blocks.reference)
+        for y in range(structure.unary_offsets[begin], structure.unary_offsets[end]):
+            blocks.sqrt_beliefs[y] = sqrt(beliefs[y])
+        ranges[index, 0], ranges[index, 1] = factor_offsets[m], factor_offsets[m + 1]
+    fill_blocks(structure, layout, tables, blocks, 1.0 / MAX_CONDITION, ranges)
 
 
 # -- descent --------------------------------------------------------------------------------------
@@ -298,13 +323,16 @@ class BetheHessian:
 
     def update(self, beliefs: FloatArray, tables: FloatArray, examples: LongArray) -> None:
         """Take the beliefs of some examples over."""
-        batch, structure = self.batch, self.batch.graph.structure
-        for begin, end in example_ranges(batch.variable_offsets, examples):
-            reference_labels(structure, begin, end, beliefs, self.blocks.reference)
-            entries = slice(structure.unary_offsets[begin], structure.unary_offsets[end])
-            np.sqrt(beliefs[entries], out=self.blocks.sqrt_beliefs[entries])
-        ranges = example_ranges(batch.factor_offsets, examples)
-        fill_blocks(structure, self.layout, tables, self.blocks, 1.0 / MAX_CONDITION, ranges)
+        _update_blocks(
+            self.batch.graph.structure, self.layout, self.batch.variable_offsets,
+            self.batch.factor_offsets, examples, beliefs, tables, self.blocks,
+        )  # fmt: skip
+
+    def matvec(self, z: FloatArray) -> FloatArray:
+        """``H z`` without damping, in the units ``dq / sqrt(q)`` and the order of ``layout``."""
+        graph = self.batch.graph
+        weights = np.repeat(1.0 - graph.degrees, graph.cardinalities)
+        return hessian_matvec(graph, self.layout, self.blocks, weights, z)
 
 
 def newton_descend(

@@ -41,15 +41,18 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.structure import Structure, next_row
 from fieldfit.numeric.cholesky import cholesky_inverse, cholesky_root
 from fieldfit.numeric.compile import kernel
+from fieldfit.numeric.simd import load, store
 
 __all__ = [
     "BlockLayout",
     "HessianBlocks",
+    "VariableTerms",
     "apply_block",
     "block_layout",
     "fill_blocks",
+    "fill_variable_terms",
+    "hessian_matvec",
     "hessian_vector_product",
-    "is_binary_pair",
     "reference_labels",
     "widest_factor",
 ]
@@ -60,6 +63,7 @@ class BlockLayout(NamedTuple):
 
     rows: IntArray  # first unknown of each variable
     offsets: LongArray  # where the block of each factor begins
+    is_pair: BoolArray  # factors of two variables with two labels each
 
 
 class HessianBlocks(NamedTuple):
@@ -71,6 +75,14 @@ class HessianBlocks(NamedTuple):
     # C_a^-1 of every factor of arity two or more, row by row; of a binary pair the diagonal of S,
     # 1 / (1 + |rho|), and |rho| / (1 - rho^2) with the sign of rho
     values: FloatArray
+
+
+class VariableTerms(NamedTuple):
+    """``N_i = diag(w) + common_i s s'`` with ``s = sqrt(b)``, reference labels left out."""
+
+    roots: FloatArray  # s, by unknown
+    weights: FloatArray  # w, by unknown
+    common: FloatArray  # w(ref) / b(ref), by variable
 
 
 # weak keys, and values that do not refer to the graph
@@ -86,7 +98,10 @@ def block_layout(graph: FactorGraph) -> BlockLayout:
         counts = np.bincount(graph.slot_factors, sizes[graph.slot_variables], graph.n_factors)
         counts = np.where(graph.arities >= 2, counts, 0).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(counts**2)])
-        found = _layouts[graph] = BlockLayout(rows, offsets)
+        is_pair = (graph.arities == 2) & (np.diff(graph.table_offsets) == 4)
+        first = graph.slot_variables[graph.scope_offsets[:-1][is_pair]]
+        is_pair[is_pair] = graph.cardinalities[first] == 2
+        found = _layouts[graph] = BlockLayout(rows, offsets, is_pair)
     return found
 
 
@@ -98,16 +113,6 @@ def widest_factor(structure: Structure) -> int:
         first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
         most = max(most, structure.message_offsets[stop] - structure.message_offsets[first])
     return most
-
-
-# a call with a named tuple costs as much as the work
-@kernel(cache=False, forceinline=True)
-def is_binary_pair(structure: Structure, factor: int) -> bool:
-    """True if a factor has two variables of two labels each."""
-    first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
-    table = structure.table_offsets[factor + 1] - structure.table_offsets[factor]
-    is_pair = stop - first == 2 and table == 4
-    return is_pair and structure.cardinalities[structure.slot_variables[first]] == 2
 
 
 @kernel
@@ -323,7 +328,7 @@ def fill_blocks(
             if end == begin:
                 continue
             block = blocks.values[begin:end]
-            if is_binary_pair(structure, factor):
+            if layout.is_pair[factor]:
                 _fill_binary_pair(structure, factor, inverse_diagonal, blocks, guard, block)
                 continue
             block[:] = 0.0
@@ -338,17 +343,19 @@ def fill_blocks(
 # -- products with vectors ------------------------------------------------------------------------
 
 
+# called for every factor in every product: the call would cost as much as the work
 @kernel(cache=False, forceinline=True)
 def _apply_binary_pair(
     values: FloatArray, begin: int, left: float, right: float
 ) -> tuple[float, float]:
-    scale_left, scale_right, coupling = values[begin], values[begin + 1], values[begin + 3]
+    scale_left, scale_right = load(values, begin), load(values, begin + 1)
+    rest, coupling = load(values, begin + 2), load(values, begin + 3)
     own, other = scale_left * left, scale_right * right
     sign = 1.0 if coupling >= 0.0 else -1.0
     difference = abs(coupling) * (own - sign * other)
     return (
-        scale_left * (values[begin + 2] * own + difference),
-        scale_right * (values[begin + 2] * other - sign * difference),
+        scale_left * (rest * own + difference),
+        scale_right * (rest * other - sign * difference),
     )
 
 
@@ -368,11 +375,33 @@ def apply_block(
 
 
 @kernel
-def hessian_vector_product(
+def fill_variable_terms(
     structure: Structure,
     layout: BlockLayout,
     blocks: HessianBlocks,
     weights: FloatArray,
+    variables: tuple[int, int],
+    shift: Index,
+    terms: VariableTerms,
+) -> None:
+    """``N`` of some variables (first, last but one) with these weights, by unary entry."""
+    for i in range(variables[0], variables[1]):
+        begin, row = structure.unary_offsets[i], layout.rows[i] - shift
+        reference = blocks.reference[i]
+        root = blocks.sqrt_beliefs[begin + reference]
+        terms.common[i - variables[0]] = weights[begin + reference] / (root * root)
+        for u in range(structure.cardinalities[i] - 1):
+            label = begin + u + (1 if u >= reference else 0)
+            terms.roots[row + u] = blocks.sqrt_beliefs[label]
+            terms.weights[row + u] = weights[label]
+
+
+@kernel
+def hessian_vector_product(
+    structure: Structure,
+    layout: BlockLayout,
+    blocks: HessianBlocks,
+    terms: VariableTerms,
     variables: tuple[int, int],
     factors: tuple[int, int],
     shift: Index,
@@ -382,34 +411,32 @@ def hessian_vector_product(
 ) -> None:
     """``out = H z`` of some variables (first, last but one) and all factors on them.
 
-    ``weights`` are those of variables, by unary entry.  Unknown ``x`` is at ``x - shift`` in ``z``
-    and ``out``; unknowns that may not move must be 0 in ``z``, and are in ``out``.  ``scratch`` has
-    two rows of the size of `widest_factor`.
+    Unknown ``x`` is at ``x - shift`` in ``z``, ``out`` and ``terms``; those that may not move must
+    be 0 in ``z``, and are in ``out``.  ``scratch`` has two rows of the size of `widest_factor`.
     """
     for i in range(variables[0], variables[1]):
-        begin, row = structure.unary_offsets[i], layout.rows[i] - shift
-        reference = blocks.reference[i]
+        row = layout.rows[i] - shift
+        end = row + structure.cardinalities[i] - 1
         product = 0.0
-        for u in range(structure.cardinalities[i] - 1):
-            label = u + (1 if u >= reference else 0)
-            product += blocks.sqrt_beliefs[begin + label] * z[row + u]
-        root = blocks.sqrt_beliefs[begin + reference]
-        product *= weights[begin + reference] / (root * root)
-        for u in range(structure.cardinalities[i] - 1):
-            label = begin + u + (1 if u >= reference else 0)
-            out[row + u] = weights[label] * z[row + u] + blocks.sqrt_beliefs[label] * product
+        for u in range(row, end):
+            product += load(terms.roots, u) * load(z, u)
+        product *= load(terms.common, i - variables[0])
+        for u in range(row, end):
+            value = load(terms.weights, u) * load(z, u) + load(terms.roots, u) * product
+            store(out, u, value)
     for factor in range(factors[0], factors[1]):
-        begin, end = layout.offsets[factor], layout.offsets[factor + 1]
-        if end == begin:
+        begin = load(layout.offsets, factor)
+        if load(layout.offsets, factor + 1) == begin:
             continue
-        first, stop = structure.scope_offsets[factor], structure.scope_offsets[factor + 1]
-        if is_binary_pair(structure, factor):
-            left = layout.rows[structure.slot_variables[first]] - shift
-            right = layout.rows[structure.slot_variables[first + 1]] - shift
-            own, other = _apply_binary_pair(blocks.values, begin, z[left], z[right])
-            out[left] += own
-            out[right] += other
+        first = load(structure.scope_offsets, factor)
+        if layout.is_pair[factor]:
+            left = load(layout.rows, load(structure.slot_variables, first)) - shift
+            right = load(layout.rows, load(structure.slot_variables, first + 1)) - shift
+            own, other = _apply_binary_pair(blocks.values, begin, load(z, left), load(z, right))
+            store(out, left, load(out, left) + own)
+            store(out, right, load(out, right) + other)
             continue
+        stop = structure.scope_offsets[factor + 1]
         n = 0
         for slot in range(first, stop):
             variable = structure.slot_variables[slot]
@@ -424,9 +451,25 @@ def hessian_vector_product(
                 out[layout.rows[variable] - shift + u] += scratch[1, n]
                 n += 1
     for i in range(variables[0], variables[1]):
-        begin, row = structure.unary_offsets[i], layout.rows[i] - shift
-        reference = blocks.reference[i]
-        for u in range(structure.cardinalities[i] - 1):
-            label = begin + u + (1 if u >= reference else 0)
-            if not blocks.free[i] or blocks.sqrt_beliefs[label] == 0.0:
-                out[row + u] = 0.0
+        if not blocks.free[i]:
+            for u in range(structure.cardinalities[i] - 1):
+                out[layout.rows[i] - shift + u] = 0.0
+
+
+def hessian_matvec(
+    graph: FactorGraph,
+    layout: BlockLayout,
+    blocks: HessianBlocks,
+    weights: FloatArray,
+    z: FloatArray,
+) -> FloatArray:
+    """``H z`` of a whole graph, with weights of variables by unary entry."""
+    structure, everything = graph.structure, (0, graph.n_variables)
+    roots, by_unknown, out = (np.empty(len(z)) for _ in range(3))
+    terms = VariableTerms(roots, by_unknown, np.empty(graph.n_variables))
+    fill_variable_terms(structure, layout, blocks, weights, everything, 0, terms)
+    scratch = np.empty((2, widest_factor(structure)))
+    hessian_vector_product(
+        structure, layout, blocks, terms, everything, (0, graph.n_factors), 0, z, out, scratch
+    )
+    return out

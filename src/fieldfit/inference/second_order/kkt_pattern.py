@@ -119,7 +119,7 @@ def _build(graph: FactorGraph) -> KktPattern:
         block_offsets=block_offsets,
     )
     return KktPattern(
-        layout=BlockLayout(first_rows, block_layout(graph).offsets),
+        layout=block_layout(graph)._replace(rows=first_rows),
         places=places,
         k=k,
         indptr=indptr,

@@ -46,8 +46,7 @@ from fieldfit.inference.second_order.hessian_blocks import (
     HessianBlocks,
     apply_block,
     fill_blocks,
-    hessian_vector_product,
-    is_binary_pair,
+    hessian_matvec,
     reference_labels,
     widest_factor,
 )
@@ -185,13 +184,7 @@ class MarginalHessian:
 
     def matvec(self, z: FloatArray) -> FloatArray:
         """``H z``, both in the units ``dq / sqrt(b)`` and the order of ``pattern.layout``."""
-        graph, out = self.graph, np.empty(self.n_unknowns)
-        hessian_vector_product(
-            graph.structure, self.pattern.layout, self.blocks, self._weights,
-            (0, graph.n_variables), (0, graph.n_factors), 0, z, out,
-            np.empty((2, widest_factor(graph.structure))),
-        )  # fmt: skip
-        return out
+        return hessian_matvec(self.graph, self.pattern.layout, self.blocks, self._weights, z)
 
     def _factorise(self) -> bool:
         """Cholesky's factorisation; false if the matrix is not positive definite."""
@@ -348,7 +341,7 @@ def _assemble(
         begin, end = layout.offsets[factor], layout.offsets[factor + 1]
         if end == begin:
             continue
-        if is_binary_pair(structure, factor):
+        if layout.is_pair[factor]:
             _pair_entries(blocks.values, begin, pair)
             _add_block(structure, places, blocks, factor, pair, values)
         else:
@@ -445,7 +438,7 @@ def _fill_right_hand_side(
         if layout.offsets[factor + 1] == begin:
             continue
         n = _gather_residual(structure, factor, blocks, residual, scaled)
-        is_pair = is_binary_pair(structure, factor)
+        is_pair = layout.is_pair[factor]
         apply_block(is_pair, blocks.values, begin, n, scaled, image)
         base = 0
         for slot in range(structure.scope_offsets[factor], structure.scope_offsets[factor + 1]):
@@ -499,7 +492,7 @@ def _recover_steps(
             for row in range(structure.cardinalities[variable] - 1):
                 scaled[u] = solution[layout.rows[variable] + row] - scaled[u]
                 u += 1
-        is_pair = is_binary_pair(structure, factor)
+        is_pair = layout.is_pair[factor]
         apply_block(is_pair, blocks.values, begin, n, scaled, image)
         u = 0
         for slot in range(first, stop):
