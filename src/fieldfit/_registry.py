@@ -247,7 +247,7 @@ OBJECTIVES_OF: dict[str, tuple[str, ...]] = {
     "pairwise": (
         *("pseudolikelihood", "likelihood", "bethe", "trw", "convex", "mean-field"),
         *("moment-matching", "piecewise", "camel0", "camel", "camel-empirical", "cd"),
-        *("cf-bethe", "cf-mean-field"),
+        *("cf-bethe", "cf-mean-field", "mle-struct"),
     ),
     "matching": ("mle-struct", "likelihood", "max-margin", "perceptron"),
 }

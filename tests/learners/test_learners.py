@@ -485,7 +485,7 @@ def test_further_options_are_checked():
         LBFGS(history=0)
     with pytest.raises(InvalidInputError, match="value_tol must be at least 0"):
         LBFGS(value_tol=-1.0)
-    with pytest.raises(InvalidInputError, match="step must be finite and above 0"):
+    with pytest.raises(InvalidInputError, match="step must be positive or None"):
         SGD(step=0.0)
     with pytest.raises(InvalidInputError, match=r"beta2 must be in \[0, 1\)"):
         Adam(beta2=1.0)

@@ -1,4 +1,4 @@
-"""A slow twin of k-step relaxation: loops, whole tables, proportional fitting until it stops."""
+"""A slow twin of k-step descent: loops, whole tables, proportional fitting until it stops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fieldfit.inference.free_energy.natural_gradient import CUT, GROWTH
 
 
 @dataclass
-class Relaxed:
+class DescentResult:
     value: float
     unary: np.ndarray
     factors: np.ndarray
@@ -113,7 +113,8 @@ def relaxed_twin(graph, potentials, labels, family, n_steps, smoothing):
             length = min(1.0, GROWTH * length)
         else:
             length *= CUT
-    return Relaxed(start - energy, np.concatenate(beliefs) - first[0], flat(tables) - first[1])
+    changes = np.concatenate(beliefs) - first[0], flat(tables) - first[1]
+    return DescentResult(start - energy, *changes)
 
 
 def flat(tables):

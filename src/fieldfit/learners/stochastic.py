@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.base import (
     Fit,
@@ -391,11 +392,9 @@ class _Stochastic(Learner):
 
     def __post_init__(self) -> None:
         require_options(self)
-        if self.step is not None and not (np.isfinite(self.step) and self.step > 0):
-            raise InvalidInputError(f"step must be finite and above 0, got {self.step!r}")
-        for name in ("tol", "decay"):
-            if not getattr(self, name) >= 0:
-                raise InvalidInputError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+        require_number("step", self.step, above=0, or_none=True)
+        require_number("tol", self.tol, at_least=0)
+        require_number("decay", self.decay, at_least=0)
 
     @abstractmethod
     def _method(self, problem: PenalisedProblem) -> Epochs:
@@ -467,9 +466,8 @@ class Adam(_Stochastic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
+        require_number("beta1", self.beta1, at_least=0, below=1)
+        require_number("beta2", self.beta2, at_least=0, below=1)
 
     def _method(self, problem: PenalisedProblem) -> Epochs:
         return AdamEpochs(self, problem, self.beta1, self.beta2)

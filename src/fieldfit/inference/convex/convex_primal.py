@@ -45,6 +45,7 @@ from fieldfit.entropy.counting_numbers import Convex, Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.ragged import rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_dual import ANNEAL_FACTOR, MIN_TEMPERATURE
@@ -117,7 +118,7 @@ def _subdomain(
 ) -> Subdomain:
     graph = problem.graph
     factors = np.flatnonzero(touches @ chosen.astype(np.float64) > 0.0)
-    slots = _ranges(graph.scope_offsets, factors)
+    slots = rows(graph.scope_offsets, factors)
     members = chosen.copy()
     members[graph.slot_variables[slots]] = True
     variables = np.flatnonzero(members)
@@ -125,14 +126,14 @@ def _subdomain(
     part = FactorGraph.from_flat(
         graph.cardinalities[variables], names[graph.slot_variables[slots]], graph.arities[factors]
     )
-    unary, tables = _ranges(graph.unary_offsets, variables), _ranges(graph.table_offsets, factors)
+    unary, tables = rows(graph.unary_offsets, variables), rows(graph.table_offsets, factors)
     restricted = ConvexProblem(
         Batch.of([part]), problem.unary[unary], problem.tables[tables],
         problem.unary_weights[unary], problem.factor_weights[tables],
     )  # fmt: skip
     entries = np.concatenate([unary, int(graph.unary_offsets[-1]) + tables])
     return Subdomain(
-        restricted, example, entries, _ranges(graph.message_offsets, slots), chosen[variables]
+        restricted, example, entries, rows(graph.message_offsets, slots), chosen[variables]
     )
 
 
@@ -144,13 +145,6 @@ def _incidence(graph: FactorGraph) -> Any:
     places = graph.slot_factors[linking], graph.slot_variables[linking]
     shape = (graph.n_factors, graph.n_variables)
     return csr_array((np.ones(len(linking)), places), shape=shape)
-
-
-def _ranges(offsets: NDArray[np.int32], chosen: LongArray) -> LongArray:
-    """All positions of the chosen ranges, one range after the other."""
-    sizes = np.diff(offsets)[chosen].astype(np.int64)
-    starts = offsets[chosen] - (np.cumsum(sizes) - sizes)
-    return np.asarray(np.repeat(starts, sizes) + np.arange(int(sizes.sum())), dtype=np.int64)
 
 
 # -- one quadratic problem, and what its negative entries become ----------------------------------

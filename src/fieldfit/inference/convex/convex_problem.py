@@ -35,6 +35,7 @@ from fieldfit.entropy.weighted_entropy import (
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors
+from fieldfit.graph.ragged import reduce_rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.conditioning import condition
 from fieldfit.inference.second_order.kkt_pattern import slot_entries
@@ -192,8 +193,8 @@ class ConvexProblem:
     def largest_by_example(self, unary: FloatArray, tables: FloatArray) -> FloatArray:
         """The largest of some non-negative numbers, one for each entry, of each example."""
         return np.maximum(
-            _segments(np.maximum, unary, self.graph.unary_offsets[self.batch.variable_offsets]),
-            _segments(np.maximum, tables, self.graph.table_offsets[self.batch.factor_offsets]),
+            reduce_rows(np.maximum, unary, self.graph.unary_offsets[self.batch.variable_offsets]),
+            reduce_rows(np.maximum, tables, self.graph.table_offsets[self.batch.factor_offsets]),
         )
 
     def ranges(self) -> FloatArray:
@@ -234,12 +235,12 @@ class ConvexProblem:
             gains = np.where(used, scores, 0.0) - weights * logs
             if beliefs is factors:
                 gains[~self.is_linking_entry] = 0.0
-            terms.append(_segments(np.add, beliefs * gains, offsets))
+            terms.append(reduce_rows(np.add, beliefs * gains, offsets))
         constants = self.batch.sum_factors(self._constants)
         return np.asarray(terms[0] + terms[1] + constants)
 
     def _by_example(self, combine: np.ufunc, values: FloatArray) -> FloatArray:
-        return _segments(combine, values, self._message_ends)
+        return reduce_rows(combine, values, self._message_ends)
 
 
 def positive_weights(
@@ -270,11 +271,3 @@ def start_messages(problem: ConvexProblem, init: InferenceResult | None) -> Floa
     if not isinstance(init.state, Multipliers):
         return None
     return init.state.messages.copy()
-
-
-def _segments(combine: np.ufunc, values: FloatArray, offsets: NDArray[np.integer]) -> FloatArray:
-    combined = np.zeros(len(offsets) - 1)
-    filled = np.flatnonzero(np.diff(offsets))
-    if len(filled):
-        combined[filled] = combine.reduceat(values, offsets[filled])
-    return combined

@@ -3,7 +3,7 @@
 For given beliefs ``q`` of variables the best factor beliefs are known: in closed form for pairs of
 binary variables, by iterative proportional fitting for all other factors (`bethe_free_energy`).  So
 Bethe's free energy is a function ``F(q)`` of the beliefs of variables, with a derivative, and can
-be lowered step by step from any start, where belief propagation may run in circles.  A stationary
+be lowered step by step from any start, where belief propagation may oscillate.  A stationary
 point of ``F`` is a fixed point of propagation and the other way round.
 
 One run takes each example of a batch through up to three stages, none of which raises its ``F``:

@@ -16,6 +16,7 @@ from fieldfit._typing import BoolArray, FloatArray, LongArray
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
+from fieldfit.graph.ragged import rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress
 from fieldfit.inference.free_energy.anderson import ROUNDING, descend
@@ -261,9 +262,9 @@ class _Part:
         everything = len(examples) == batch.n_examples
         self.batch = batch if everything else Batch.of([batch.graphs[m] for m in examples])
         slots = graph.scope_offsets[batch.factor_offsets]
-        self.entries = _within(graph.unary_offsets[batch.variable_offsets], examples)
-        self.table_entries = _within(graph.table_offsets[batch.factor_offsets], examples)
-        self.message_entries = _within(graph.message_offsets[slots], examples)
+        self.entries = rows(graph.unary_offsets[batch.variable_offsets], examples)
+        self.table_entries = rows(graph.table_offsets[batch.factor_offsets], examples)
+        self.message_entries = rows(graph.message_offsets[slots], examples)
 
     def sizes(self, offsets: NDArray[np.int32]) -> LongArray:
         """Entries of each example in a vector that the part's graph lays out by ``offsets``."""
@@ -271,16 +272,6 @@ class _Part:
         if offsets is graph.message_offsets:
             return _int64(np.diff(offsets[graph.scope_offsets[batch.factor_offsets]]))
         return _int64(np.diff(offsets[batch.variable_offsets]))
-
-
-def _within(offsets: NDArray[Any], examples: LongArray) -> LongArray:
-    """Flat indices of all entries of some examples."""
-    return _consecutive(_int64(offsets[examples]), _int64(np.diff(offsets)[examples]))
-
-
-def _consecutive(begin: LongArray, sizes: LongArray) -> LongArray:
-    """All of ``begin[k], ..., begin[k] + sizes[k] - 1``, for one ``k`` after the other."""
-    return _int64(np.arange(sizes.sum()) + np.repeat(begin - (np.cumsum(sizes) - sizes), sizes))
 
 
 def _int64(values: NDArray[Any]) -> LongArray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fieldfit._typing import BoolArray, IntArray, LongArray
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.ragged import offsets_of, ranges, rows
 from fieldfit.inference.second_order.hessian_blocks import BlockLayout, block_layout
 from fieldfit.numeric.cholesky import Symbolic, symbolic
 
@@ -164,15 +165,9 @@ def _row_indices(
     lengths: LongArray,
 ) -> IntArray:
     """Rows of all stored entries: the rows of a variable's column, once for each of its labels."""
-    starts = first_rows[row] - (np.cumsum(heights) - heights)
-    one_column = np.repeat(starts, heights) + np.arange(int(heights.sum()))
-    begins = np.cumsum(lengths[order]) - lengths[order]  # in `one_column`, by rank
-    repeats = sizes[order]
-    owner = np.repeat(np.arange(len(order)), repeats)
-    sizes_of = lengths[order][owner]
-    offsets = np.cumsum(sizes_of) - sizes_of
-    source = np.repeat(begins[owner] - offsets, sizes_of) + np.arange(int(sizes_of.sum()))
-    return one_column[source].astype(np.int32)
+    one_column = ranges(first_rows[row], heights)
+    by_rank = np.repeat(np.arange(len(order)), sizes[order])
+    return one_column[rows(offsets_of(lengths[order]), by_rank)].astype(np.int32)
 
 
 def _elimination_ranks(n_variables: int, left: LongArray, right: LongArray) -> LongArray:
