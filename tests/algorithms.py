@@ -16,6 +16,7 @@ from fieldfit.inference.auto import Map
 from fieldfit.inference.base import Inference
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.convex.interior_point import InteriorPoint
 from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.map.base import MapSearch
@@ -145,7 +146,17 @@ INFERENCES = (
             ("ConvexDual", ConvexDual(tol=1e-11)),
             ("ConvexDual at half weight", ConvexDual(ff.Convex(0.5, factor=0.5), tol=1e-11)),
             ("ConvexPrimal", ConvexPrimal(tol=1e-11)),
+            ("InteriorPoint with Convex", InteriorPoint(ff.Convex(), tol=1e-11)),
+            ("InteriorPoint without variables", InteriorPoint(ff.Convex(unary=0.0), tol=1e-11)),
         )
+    ),
+    Algorithm(
+        "InteriorPoint",
+        InteriorPoint(tol=1e-11),
+        "acyclic",
+        "upper",
+        "pairwise",
+        entropy=ff.TreeReweighted(),
     ),
     Algorithm("BruteForce", ff.BruteForce(), "everywhere", None, "everywhere"),
     Algorithm("Exact", ff.Exact(), "everywhere", None, "everywhere"),

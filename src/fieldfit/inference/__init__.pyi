@@ -8,6 +8,7 @@ from fieldfit.inference.base import Inference as Inference
 from fieldfit.inference.brute_force import BruteForce as BruteForce
 from fieldfit.inference.convex.convex_dual import ConvexDual as ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal as ConvexPrimal
+from fieldfit.inference.convex.interior_point import InteriorPoint as InteriorPoint
 from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe as FrankWolfe
 from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization as BeliefOptimization
 from fieldfit.inference.free_energy.double_loop import DoubleLoop as DoubleLoop
@@ -54,6 +55,7 @@ __all__ = [
     "GeneralizedSumProduct",
     "Gibbs",
     "Inference",
+    "InteriorPoint",
     "LinearProgram",
     "LinearResponse",
     "Map",

@@ -4,5 +4,7 @@
 
 `convex_problem` states this problem and its Lagrangian dual, `convex_solver` what solvers have in
 common.  `convex_dual` is Newton's method on the dual, `convex_primal` a sequence of quadratic
-bounds in the primal; both solve the reduced KKT system of `fieldfit.inference.second_order`.
+bounds in the primal, `interior_point` a primal-dual path that any concave entropy may take; all
+solve the reduced KKT system of `fieldfit.inference.second_order`.  `split_dual` has upper bounds at
+any multipliers.
 """

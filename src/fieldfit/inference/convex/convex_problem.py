@@ -92,6 +92,8 @@ class ConvexProblem:
         constant = graph.arities == 0
         self._constants = np.zeros(graph.n_factors)
         self._constants[constant] = tables[graph.table_offsets[:-1][constant]]
+        #: Factors of arity zero, by example.
+        self.constants = batch.sum_factors(self._constants)
         self._unary_sizes = np.diff(graph.unary_offsets[batch.variable_offsets])
         self._table_sizes = np.diff(graph.table_offsets[batch.factor_offsets])
         slots = graph.scope_offsets[batch.factor_offsets]
@@ -236,8 +238,7 @@ class ConvexProblem:
             if beliefs is factors:
                 gains[~self.is_linking_entry] = 0.0
             terms.append(reduce_rows(np.add, beliefs * gains, offsets))
-        constants = self.batch.sum_factors(self._constants)
-        return np.asarray(terms[0] + terms[1] + constants)
+        return np.asarray(terms[0] + terms[1] + self.constants)
 
     def _by_example(self, combine: np.ufunc, values: FloatArray) -> FloatArray:
         return reduce_rows(combine, values, self._message_ends)

@@ -27,7 +27,8 @@ class ConvexResult:
     """Where a solver ended.
 
     ``values`` are those of the dual at ``multipliers``, one for each example, and never below the
-    maximum; ``converged`` says which examples have converged.
+    maximum; ``converged`` says which examples have converged.  ``state`` is what a later run can
+    start from, if that is more than multipliers.
     """
 
     beliefs: Beliefs
@@ -36,6 +37,7 @@ class ConvexResult:
     converged: BoolArray
     residual: float
     n_iter: int
+    state: Multipliers | None = None
 
 
 class ConvexSolver(Inference):
@@ -79,7 +81,7 @@ class ConvexSolver(Inference):
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
         require_graph(batch.graph, potentials)
-        chosen = positive_weights(batch, self.entropy, weights)
+        chosen = self._weights(batch, weights)
         problem = ConvexProblem.of(batch, potentials, chosen, observed)
         found = self._solve(problem, init, progress)
         converged = bool(found.converged.all())
@@ -100,8 +102,12 @@ class ConvexSolver(Inference):
             method=f"{type(self).__name__}({name})",
             log_partitions=found.values,
             converged_examples=found.converged,
-            state=Multipliers(found.multipliers),
+            state=found.state or Multipliers(found.multipliers),
         )
+
+    def _weights(self, batch: Batch, weights: EntropyWeights | None) -> EntropyWeights:
+        """The weights that were given, or those of the entropy, if this solver can use them."""
+        return positive_weights(batch, self.entropy, weights)
 
     @abstractmethod
     def _solve(

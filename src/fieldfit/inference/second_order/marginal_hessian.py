@@ -126,6 +126,8 @@ class MarginalHessian:
     require_definite
         Raise `IndefiniteError` if the matrix is not positive definite; otherwise it is then
         factorised by SuperLU, with pivoting.
+    guard
+        Least pivot of the correlations of a factor, see `GUARD`.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class MarginalHessian:
         impossible: BoolArray | None = None,
         direct: bool | None = None,
         require_definite: bool = True,
+        guard: float = GUARD,
     ) -> None:
         self.graph = graph
         self.pattern = kkt_pattern(graph)
@@ -164,7 +167,7 @@ class MarginalHessian:
         structure, layout = graph.structure, self.pattern.layout
         reference_labels(structure, 0, graph.n_variables, raised, self.blocks.reference)
         fill_blocks(
-            structure, layout, self.inverse_hessian_diagonal, self.blocks, GUARD,
+            structure, layout, self.inverse_hessian_diagonal, self.blocks, guard,
             np.array([[0, graph.n_factors]]),
         )  # fmt: skip
         self._values = np.empty(len(self.pattern.indices))
