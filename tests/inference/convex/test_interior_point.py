@@ -110,10 +110,10 @@ def test_bound_equals_its_formula(seed, entropy):
     split = split_entropy(graph, entropy.counting_numbers(graph))
     multipliers = rng.normal(size=int(graph.message_offsets[-1]))
     value = slow_dual(graph, potentials, split, multipliers)
+    unary = conditioned_unary(graph, potentials, None)
     found = split_dual_values(
-        Batch.of([graph]), conditioned_unary(graph, potentials, None), potentials.factor_values, split,
-        multipliers,
-    )[0]  # fmt: skip
+        Batch.of([graph]), unary, potentials.factor_values, split, multipliers
+    )[0]
     constants = sum(
         float(potentials.factor(a)) for a in range(graph.n_factors) if graph.arities[a] == 0
     )

@@ -13,7 +13,7 @@ in 15 to 30 Newton steps, whatever the potentials.  With ``z = mu / b_a`` as a v
 
 over steps that make the beliefs consistent: one solve of the reduced KKT system
 (`marginal_hessian`), with the entropy weight ``c_a + z`` for each configuration.  Then ``z`` moves
-by ``mu / b_a - z - (z / b_a) d_a``; both stay positive by a fraction of the way to the boundary, and
+by ``mu / b_a - z - (z / b_a) d_a``; both go at most a fraction of the way to the boundary, and
 ``mu`` falls with the average of ``z b``.  The start need not be consistent.  The multipliers of a
 step make an upper bound (`split_dual`), so that the distance from the maximum is known.
 

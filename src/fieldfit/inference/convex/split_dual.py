@@ -12,9 +12,9 @@ the split a table of its own, ``k_ai log b_a - lam_ai`` with what it lacks of ``
 maximum, given ``tau_i``, in closed form: ``<f_ai, tau_i>`` with ``f_ai = k_ai log b_ai - lam_ai``.
 Where ``k_i`` is zero the sum over ``y_i`` is a maximum.
 
-For pairs this is the dual of Globerson and Jaakkola, "Convergent propagation algorithms via oriented
-trees", UAI 2007, at tables that follow from messages.  With all ``k_ai = 0`` it is the dual of
-`convex_problem`.
+For pairs this is the dual of Globerson and Jaakkola, "Convergent propagation algorithms via
+oriented trees", UAI 2007, at tables that follow from messages.  With all ``k_ai = 0`` it is the
+dual of `convex_problem`.
 """
 
 from __future__ import annotations
