@@ -43,6 +43,7 @@ from fieldfit.inference.base import Progress
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers
 from fieldfit.inference.convex.convex_solver import ConvexResult, ConvexSolver
 from fieldfit.inference.convex.split_dual import split_dual_values
+from fieldfit.inference.second_order.kkt_pattern import batch_pattern
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 __all__ = ["InteriorPoint", "interior_point"]
@@ -142,6 +143,7 @@ def interior_point(
     progress: Progress | None = None,
 ) -> ConvexResult:
     """Solve a concave problem; without a split the dual of positive weights bounds it."""
+    batch_pattern(problem.batch)
     path = _Path(problem, split, tol)
     if init is not None:
         path.warm_start(init)

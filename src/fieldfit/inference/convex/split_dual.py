@@ -24,11 +24,12 @@ import numpy as np
 from fieldfit._typing import FloatArray
 from fieldfit.entropy.entropy_split import EntropySplit
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.structure import Structure, next_row
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import fast_exp, fast_log
 
-__all__ = ["split_dual_values"]
+__all__ = ["messages_of_multipliers", "split_dual_values"]
 
 NO_WEIGHT = -np.inf
 
@@ -62,6 +63,19 @@ def split_dual_values(
     by_variable = np.empty(graph.n_variables)
     _root_terms(graph.structure, unary, split.variable, terms, by_variable)
     return batch.sum_variables(by_variable) + batch.sum_factors(by_factor)
+
+
+def messages_of_multipliers(
+    graph: FactorGraph, tables: FloatArray, factor_weights: FloatArray, multipliers: FloatArray
+) -> FloatArray:
+    """``c_a log b_ai - lam_ai``: what factors tell variables, by message entry."""
+    slot_weights = factor_weights[graph.slot_factors]
+    messages = np.zeros(len(multipliers))
+    _conditional_terms(
+        graph.structure, tables, factor_weights, np.zeros(graph.n_factors), slot_weights,
+        multipliers, np.zeros(graph.n_factors), messages,
+    )  # fmt: skip
+    return messages
 
 
 # -- kernels ------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from fieldfit.inference.messages.message_sweeps import (
 )
 from fieldfit.inference.messages.residual_schedule import residual_messages
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
+from fieldfit.inference.messages.stalled_sweeps import StallWatch, finish_stalled, upper_bounds
 
 if TYPE_CHECKING:
     from fieldfit.inference.messages.sum_product import SumProduct
@@ -191,10 +192,12 @@ class MessageRun:
         )
         self.n_iter = 0
         self.n_messages = 0
+        self.n_interior = 0  # iterations of the interior-point method
+        self.has_stalled = False
         self.changes = np.zeros(batch.graph.n_variables)  # of the messages into each variable
 
-    def sweeps(self, max_sweeps: int) -> None:
-        """Sweep until nothing changes by more than the tolerance.
+    def sweeps(self, max_sweeps: int, watched: bool = True) -> None:
+        """Sweep until nothing changes by more than the tolerance, or (if watched) it stalls.
 
         Every few sweeps the plan is cut down to what may still change; when that has converged, a
         sweep over everything measures the residual, so that what is reported never rests on a
@@ -211,6 +214,8 @@ class MessageRun:
         if given is None and self.is_bethe and self.graph.is_acyclic:
             given = 0.0  # exact after as many sweeps as a path is long, whatever the residual does
         damping = _Damping(given)
+        watched = watched and self.options.accelerate
+        watch = StallWatch(tol)
         plan, done = everything, 0
         while done < max_sweeps:
             left = max_sweeps - done
@@ -235,7 +240,11 @@ class MessageRun:
             looked = (done - n_sweeps) // SWEEPS_PER_LOOK
             if self.counting.concave and done // SWEEPS_PER_LOOK > looked:
                 beliefs, _, _ = self._beliefs()
-                if self._disagreements(beliefs).max(initial=0.0) <= tol:
+                disagreement = float(self._disagreements(beliefs).max(initial=0.0))
+                if disagreement <= tol:
+                    return
+                self.has_stalled = watched and watch.stalls(done, disagreement, max_sweeps - done)
+                if self.has_stalled:
                     return
             if flags & ABOVE_TOLERANCE:
                 active = neighbours_of_moved(structure, self.changes, tol * ACTIVE_FRACTION)
@@ -277,6 +286,20 @@ class MessageRun:
                 break
         # the pending changes only estimate the residual; a sweep measures it
         self.sweeps(max(1, options.max_iter - self.n_iter))
+
+    def finish(self) -> None:
+        """The maximum of examples that have not converged, by the interior-point method."""
+        beliefs, _, _ = self._beliefs()
+        unfinished = self.batch.max_variables(self._disagreements(beliefs)) > self.options.tol
+        self.n_interior = finish_stalled(
+            self.batch, self.counting, self.model, self.state, unfinished, self.options.tol
+        )
+        self.has_stalled = False
+        if self.n_interior:
+            refresh_all(self.graph, self.model, self.state)
+            self.sweeps(1)  # measures
+        else:  # too large a system: what is left is done by sweeps
+            self.sweeps(self.options.max_iter - self.n_iter, watched=False)
 
     def _beliefs(self) -> tuple[Beliefs, FloatArray, FloatArray]:
         """Normalised beliefs and the logarithms of their normalisers (variables, factors)."""
@@ -322,10 +345,17 @@ class MessageRun:
             converged_examples |= gaps <= tol
         converged = bool(converged_examples.all())
         residual = float(self.changes.max(initial=0.0))
+        bound = self._proved(converged)
+        if bound == "upper" and not converged and (self.counting.variable < 0.0).any():
+            proved = upper_bounds(batch, self.counting, self.model, self.state)
+            if proved is None:
+                bound = None
+            else:
+                values = np.where(converged_examples, values, proved + batch.sum_factors(constants))
         return InferenceResult(
             beliefs=beliefs,
             log_partition=float(values.sum()),
-            bound=_proved(self.counting, converged),
+            bound=bound,
             converged=converged,
             n_iter=self.n_iter,
             residual=residual,
@@ -333,14 +363,21 @@ class MessageRun:
             method=f"SumProduct({self.options.entropy.name}, {self.options.schedule})",
             log_partitions=values,
             converged_examples=converged_examples,
-            diagnostics={"n_messages": self.n_messages},
+            diagnostics={"n_messages": self.n_messages, "n_interior_point": self.n_interior},
             state=self.state,
         )
+
+    def _proved(self, converged: bool) -> Bound:
+        """What is proved; a bound, though not exactness, also of messages on their way."""
+        bound = self.counting.bound
+        return bound if converged or bound is None else "upper"
 
     def _status(
         self, residual: float, converged_examples: BoolArray, is_low: bool, agreement: float | None
     ) -> str:
         sweeps = f"{self.n_iter} sweep{'s' if self.n_iter != 1 else ''}"
+        if self.n_interior:
+            sweeps += f", which stalled, and {self.n_interior} interior-point iterations"
         if converged_examples.all() and agreement is not None:
             return ending(converged_examples, f"beliefs agree to {agreement:.2g} after {sweeps}")
         if is_low and not converged_examples.all():
@@ -385,9 +422,3 @@ def sweep_kernel(n_jobs: int | None) -> Any:
     from fieldfit.inference.messages.message_sweeps import threaded_sweeps
 
     return threaded_sweeps(n_jobs)
-
-
-def _proved(counting: CountingNumbers, converged: bool) -> Bound:
-    """What ``B`` proves; with all counting numbers non-negative the dual value always bounds."""
-    dual_feasible = bool(np.all(counting.variable >= 0.0))
-    return counting.bound if converged or (counting.bound == "upper" and dual_feasible) else None

@@ -20,6 +20,7 @@ import numpy as np
 
 from fieldfit._parallel import require_jobs
 from fieldfit._validation import (
+    require_flag,
     require_instance,
     require_integer,
     require_number,
@@ -66,6 +67,9 @@ class SumProduct(Inference):
         Most sweeps; for ``"residual"``, the equivalent number of messages.
     n_jobs
         Threads; 1 if ``None``.  The result does not depend on it.
+    accelerate
+        Where sweeps under a concave entropy would take too long, or more than `max_iter`, find the
+        same fixed point by the interior-point method; ``status`` then says so.
 
     Examples
     --------
@@ -83,6 +87,7 @@ class SumProduct(Inference):
     tol: float = 1e-8
     max_iter: int = 1000
     n_jobs: int | None = None
+    accelerate: bool = True
 
     def run_batch(
         self,
@@ -111,6 +116,8 @@ class SumProduct(Inference):
                 run.residual()
             else:
                 run.sweeps(self.max_iter)
+            if run.has_stalled:
+                run.finish()
             return run.result()
 
         counting = self.entropy.counting_numbers(graph)
@@ -140,6 +147,7 @@ class SumProduct(Inference):
         require_number("tol", self.tol, above=0)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_jobs(self.n_jobs)
+        require_flag("accelerate", self.accelerate)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"

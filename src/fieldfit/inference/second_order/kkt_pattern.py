@@ -13,12 +13,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fieldfit._typing import BoolArray, IntArray, LongArray
+from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.ragged import offsets_of, ranges, rows
 from fieldfit.inference.second_order.hessian_blocks import BlockLayout, block_layout
 from fieldfit.numeric.cholesky import Symbolic, symbolic
 
-__all__ = ["BlockPlaces", "KktPattern", "kkt_pattern", "slot_entries"]
+__all__ = ["BlockPlaces", "KktPattern", "batch_pattern", "kkt_pattern", "slot_entries"]
 
 #: Conjugate gradients are used above this many multiplications of the factorisation for each
 #: unknown (where the two took the same time on grids) and entries of its factor (480 MB).
@@ -60,6 +61,7 @@ class KktPattern:
 
 # weak keys, and values that do not refer to the graph
 _kept: WeakKeyDictionary[FactorGraph, KktPattern] = WeakKeyDictionary()
+_kept_ranks: WeakKeyDictionary[FactorGraph, LongArray] = WeakKeyDictionary()
 _kept_entries: WeakKeyDictionary[FactorGraph, tuple[LongArray, BoolArray]] = WeakKeyDictionary()
 
 
@@ -67,7 +69,24 @@ def kkt_pattern(graph: FactorGraph) -> KktPattern:
     """The pattern of a graph, kept as long as the graph lives."""
     found = _kept.get(graph)
     if found is None:
-        found = _kept[graph] = _build(graph)
+        found = _kept[graph] = _build(graph, _elimination_ranks(graph))
+    return found
+
+
+def batch_pattern(batch: Batch) -> KktPattern:
+    """The pattern of a batch's union, from the elimination orders of its examples.
+
+    Those are kept for each graph, so that new unions of graphs that have been seen cost little.
+    """
+    found = _kept.get(batch.graph)
+    if found is None:
+        ranks = []
+        for graph, shift in zip(batch.graphs, batch.variable_offsets[:-1], strict=True):
+            own = _kept_ranks.get(graph)
+            if own is None:
+                own = _kept_ranks[graph] = _elimination_ranks(graph)
+            ranks.append(own + shift)
+        found = _kept[batch.graph] = _build(batch.graph, np.concatenate(ranks))
     return found
 
 
@@ -83,10 +102,9 @@ def slot_entries(graph: FactorGraph) -> tuple[LongArray, BoolArray]:
     return found
 
 
-def _build(graph: FactorGraph) -> KktPattern:
+def _build(graph: FactorGraph, ranks: LongArray) -> KktPattern:
     n, sizes = graph.n_variables, graph.cardinalities.astype(np.int64) - 1
     left, right, block_offsets = _slot_pairs(graph)
-    ranks = _elimination_ranks(n, left, right)
     order = np.argsort(ranks, kind="stable")
     first_rows = _starts_by_rank(sizes, order).astype(np.int32)
     # one block for each pair of neighbours, in the column of the one that is eliminated later, and
@@ -170,7 +188,7 @@ def _row_indices(
     return one_column[rows(offsets_of(lengths[order]), by_rank)].astype(np.int32)
 
 
-def _elimination_ranks(n_variables: int, left: LongArray, right: LongArray) -> LongArray:
+def _elimination_ranks(graph: FactorGraph) -> LongArray:
     """When each variable is eliminated: multiple minimum degree, by SuperLU.
 
     SciPy has no minimum degree ordering apart from the factorisation of SuperLU, so a matrix of
@@ -182,6 +200,8 @@ def _elimination_ranks(n_variables: int, left: LongArray, right: LongArray) -> L
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import splu
 
+    n_variables = graph.n_variables
+    left, right, _ = _slot_pairs(graph)
     if n_variables == 0:
         return np.zeros(0, dtype=np.int64)
     diagonal = np.arange(n_variables)
