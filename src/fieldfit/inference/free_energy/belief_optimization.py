@@ -13,7 +13,12 @@ One run takes each example of a batch through up to three stages, none of which 
 2. Descent: damped Newton steps by conjugate gradients (`bethe_newton`), or, where the Hessian would
    need too much memory, natural gradient steps with Anderson acceleration (`anderson`).
 3. Where these are slow, as with couplings so strong that neighbours are tied together to more
-   digits than a belief has, rounds of concave problems (`double_loop`), and descent again.
+   digits than a belief has, interior-point steps (`bethe_interior_point`), rounds of concave
+   problems (`double_loop`), and descent again.
+
+Hard zeros in factors whose beliefs have no closed form may bind the beliefs of variables to each
+other exactly, so that ``F(q)`` is infinite almost everywhere.  Such models go through interior-
+point steps on the beliefs of variables and factors together first, unless a start is given.
 
 References: Welling and Teh, "Belief optimization for binary networks: a stable alternative to loopy
 belief propagation", UAI 2001; Yedidia, Freeman and Weiss, "Constructing free-energy approximations
@@ -22,7 +27,7 @@ and generalized belief propagation algorithms", IEEE Trans. Information Theory 5
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +40,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Inference, Progress, ending
 from fieldfit.inference.conditioning import condition
@@ -44,6 +50,10 @@ from fieldfit.inference.free_energy.bethe_descent import (
     normalised,
 )
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
+from fieldfit.inference.free_energy.bethe_interior_point import (
+    bethe_interior_point,
+    fits_in_memory,
+)
 from fieldfit.inference.free_energy.k_step_descent import KStepResult, descend_bethe
 from fieldfit.inference.messages.message_arrays import State
 from fieldfit.inference.second_order.kkt_pattern import slot_entries
@@ -101,6 +111,12 @@ class BeliefOptimization(Inference):
         graph = batch.graph
         require_graph(graph, potentials)
         model, _ = condition(graph, potentials, observed)
+        if init is None and _has_binding_zeros(batch, potentials) and fits_in_memory(batch):
+            found = bethe_interior_point(
+                batch, model.unary, potentials.factor_values, self.tol, self.max_iter, progress
+            )
+            if found.converged:
+                return _named(found)
         energy = BetheEnergy(batch, model.unary, potentials.factor_values)
         start = _start(graph, model.unary, init)
         messages = None
@@ -146,6 +162,21 @@ class BeliefOptimization(Inference):
         work = f"{found.n_iter} step{'s' if found.n_iter != 1 else ''}"
         measure = f"a full step would move a belief by {residual:.2g} after {work}"
         return ending(converged, measure, self.tol, "more steps")
+
+
+def _named(found: InferenceResult) -> InferenceResult:
+    """A result of interior-point steps as one of this class."""
+    bound = Bethe().counting_numbers(found.beliefs.graph).bound
+    status = f"{found.status}, interior-point steps because of hard zeros"
+    return replace(found, bound=bound, method="BeliefOptimization", status=status)
+
+
+def _has_binding_zeros(batch: Batch, potentials: Potentials) -> bool:
+    """True if hard zeros are in factors other than pairs of binary variables."""
+    graph = batch.graph
+    is_pair = (graph.arities == 2) & (np.diff(graph.table_offsets) == 4)
+    others = expand((graph.arities >= 2) & ~is_pair, graph.table_offsets)
+    return bool(np.isneginf(potentials.factor_values[others]).any())
 
 
 # -- helpers ------------------------------------------------------------------------------

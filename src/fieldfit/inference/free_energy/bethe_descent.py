@@ -1,4 +1,4 @@
-"""Search for a minimum of Bethe's free energy: belief propagation, Newton-CG, double loop.
+"""Search for a minimum of Bethe's free energy: propagation, Newton-CG, interior points.
 
 See `belief_optimization` for the three stages.  Whatever a stage proposes for an example is taken
 only if its free energy is not larger than before, up to the rounding of a sum.
@@ -6,7 +6,7 @@ only if its free energy is not larger than before, up to the rounding of a sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress
 from fieldfit.inference.free_energy.anderson import ROUNDING, descend
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
+from fieldfit.inference.free_energy.bethe_interior_point import (
+    bethe_interior_point,
+    fits_in_memory,
+)
 from fieldfit.inference.free_energy.bethe_newton import newton_descend, newton_memory
 from fieldfit.inference.free_energy.double_loop import DoubleLoop
 from fieldfit.inference.messages.message_arrays import State
@@ -107,6 +111,7 @@ class BetheSearch:
             before = self.n_iter
             self._descend(self._unconverged(np.isfinite(self.energies)), n_steps)
             if self.can_propagate:
+                self._solve_interior(self._unconverged())
                 self._solve_concave(self._unconverged(), n_rounds)
             if self.n_iter == before:
                 break
@@ -179,6 +184,25 @@ class BetheSearch:
         result = solver.run_batch(part.batch, self._potentials(part), init=warm_start)
         self.n_iter += result.n_iter
         self._propose(part, result, examples, keep_unconverged=True)
+
+    def _solve_interior(self, examples: LongArray) -> None:
+        """Interior-point steps from the middle; what they find is taken if it is better.
+
+        Whether it has converged is left for the next descent to find out: where couplings are
+        strong, ``F(q)`` tells beliefs apart that no change of a belief would.
+        """
+        if len(examples) == 0 or self._left() < 1:
+            return
+        part = _Part(self.batch, examples)
+        if not fits_in_memory(part.batch):
+            return
+        potentials = self._potentials(part)
+        unary, tables = potentials.unary_values, potentials.factor_values
+        result = bethe_interior_point(part.batch, unary, tables, self.tol, self._left())
+        self.n_iter += result.n_iter
+        nobody = np.zeros(len(examples), dtype=np.bool_)
+        proposed = replace(result, converged=False, converged_examples=nobody)
+        self._propose(part, proposed, examples, keep_unconverged=True)
 
     # -- in and out of message passing ----------------------------------------------------
 

@@ -13,7 +13,9 @@ of variables and the potentials
 Its maximum is at least as good as the old beliefs were, so the objective rises in every round, and
 beliefs that stay where they are form a stationary point: loopy belief propagation that is started
 there does not move.  Where plain propagation oscillates this still converges, at the cost of
-some more rounds of message passing.
+some more rounds of message passing.  Rounds gain a constant factor each; where they would be too
+many, interior-point steps (`bethe_interior_point`) go on, and what they find is taken if its
+objective is not lower.
 
 Reference: Yuille, "CCCP algorithms to minimize the Bethe and Kikuchi free energies: convergent
 alternatives to belief propagation", Neural Computation 14 (2002).
@@ -27,15 +29,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._parallel import require_jobs
-from fieldfit._typing import FloatArray
-from fieldfit._validation import require_integer, require_number
+from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import require_flag, require_integer, require_number
 from fieldfit.entropy.counting_numbers import Bethe, Convex
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Potentials, require_graph
+from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.ragged import rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Inference, Progress, ending
+from fieldfit.inference.conditioning import condition
+from fieldfit.inference.free_energy.bethe_interior_point import (
+    bethe_interior_point,
+    fits_in_memory,
+)
+from fieldfit.inference.messages.message_arrays import State
 from fieldfit.inference.messages.sum_product import SumProduct
 
 __all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
@@ -43,6 +52,11 @@ __all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
 #: Least probability whose logarithm goes into a linearisation: a label is never excluded for good
 #: because its belief has underflowed.
 SMALLEST = 1e-300
+#: Rounds before interior-point steps are tried, and most of these.
+ROUNDS_ALONE = 20
+MAX_STEPS = 500
+#: Rounding of objectives that are compared.
+ROUNDING = 1e-12
 #: Probability of such labels in beliefs to start from: they may come from other observations.
 RETURNING = 1e-4
 
@@ -61,6 +75,8 @@ class DoubleLoop(Inference):
         Most sweeps of message passing in one round.
     n_jobs
         Threads; 1 if ``None``.  The result does not depend on it.
+    accelerate
+        Where rounds do not converge soon, go on with interior-point steps; ``status`` then says so.
 
     Examples
     --------
@@ -75,12 +91,14 @@ class DoubleLoop(Inference):
     max_rounds: int = 1000
     max_iter: int = 1000
     n_jobs: int | None = None
+    accelerate: bool = True
 
     def __post_init__(self) -> None:
         require_number("tol", self.tol, above=0)
         require_integer("max_rounds", self.max_rounds, at_least=1)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_jobs(self.n_jobs)
+        require_flag("accelerate", self.accelerate)
 
     def run_batch(
         self,
@@ -110,7 +128,7 @@ class DoubleLoop(Inference):
         if init is not None:
             given = init.beliefs.unary_values
             old = np.log(np.where(given < SMALLEST, RETURNING, given))
-        result, n_rounds, n_sweeps = init, 0, 0
+        result, n_rounds, n_sweeps, n_steps = init, 0, 0, 0
         while True:
             linearised = Potentials.from_flat(
                 graph, potentials.unary_values + by_entry * old, potentials.factor_values
@@ -127,6 +145,11 @@ class DoubleLoop(Inference):
             # what the linearisation leaves out of the objective: (d_i - 1) KL(new, old)
             gaps = batch.sum_variables(_by_variable(np.add, graph, by_entry * unary * (new - old)))
             moving &= residuals > self.tol
+            if n_rounds == ROUNDS_ALONE and self.accelerate and moving.any():
+                found = _finish(batch, potentials, observed, result, gaps, moving, self.tol)
+                result, finished, n_steps = found
+                residuals[finished], gaps[finished] = min(result.residual, self.tol), 0.0
+                moving &= ~finished
             if progress is not None:
                 progress(n_rounds, float(residuals.max(initial=0.0)))
             if not moving.any() or n_rounds >= self.max_rounds:
@@ -148,15 +171,22 @@ class DoubleLoop(Inference):
             converged_examples=converged_examples,
             n_iter=n_rounds,
             residual=residual,
-            status=self._status(converged_examples, residual, n_rounds, n_sweeps),
+            status=self._status(converged_examples, residual, n_rounds, n_sweeps, n_steps),
             method="DoubleLoop",
-            diagnostics={"n_sweeps": n_sweeps},
+            diagnostics={"n_sweeps": n_sweeps, "n_interior_point": n_steps},
         )
 
     def _status(
-        self, converged_examples: NDArray[np.bool_], residual: float, n_rounds: int, n_sweeps: int
+        self,
+        converged_examples: NDArray[np.bool_],
+        residual: float,
+        n_rounds: int,
+        n_sweeps: int,
+        n_steps: int,
     ) -> str:
         work = f"{n_rounds} round{'s' if n_rounds != 1 else ''} and {n_sweeps} sweeps"
+        if n_steps:
+            work += f", and {n_steps} interior-point steps"
         measure = f"largest change of a belief {residual:.2g} after {work}"
         advice = "more rounds or more sweeps in a round"
         return ending(converged_examples, measure, self.tol, advice)
@@ -170,6 +200,54 @@ def entropy_counts(graph: FactorGraph) -> FloatArray:
 def log_beliefs(unary: FloatArray) -> FloatArray:
     """Logarithms of beliefs for a linearisation, finite where a belief has vanished."""
     return np.log(np.maximum(unary, SMALLEST))
+
+
+def _finish(
+    batch: Batch,
+    potentials: Potentials,
+    observed: dict[int, int] | ArrayLike | None,
+    result: InferenceResult,
+    gaps: FloatArray,
+    moving: BoolArray,
+    tol: float,
+) -> tuple[InferenceResult, BoolArray, int]:
+    """Interior-point steps for some examples: the new result, who has converged, and steps.
+
+    ``result`` is that of the last round, ``gaps`` what its objectives lack of Bethe's.
+    """
+    chosen, finished = np.flatnonzero(moving), np.zeros(batch.n_examples, dtype=np.bool_)
+    part = batch if moving.all() else Batch.of([batch.graphs[m] for m in chosen])
+    if not fits_in_memory(part):
+        return result, finished, 0
+    model, _ = condition(batch.graph, potentials, observed)
+    entries, table_entries = rows(batch.unary_offsets, chosen), rows(batch.table_offsets, chosen)
+    tables = potentials.factor_values[table_entries]
+    found = bethe_interior_point(part, model.unary[entries], tables, tol, MAX_STEPS)
+    assert result.log_partitions is not None
+    assert found.log_partitions is not None
+    assert found.converged_examples is not None
+    objectives = (result.log_partitions + gaps)[chosen]
+    rounding = ROUNDING * (1.0 + np.abs(objectives))
+    taken = found.converged_examples & (found.log_partitions >= objectives - rounding)
+    finished[chosen] = taken
+    own = np.flatnonzero(taken)
+    unary, table = rows(part.unary_offsets, own), rows(part.table_offsets, own)
+    message = rows(part.message_offsets, own)
+    new_unary, new_table = result.beliefs.unary_values.copy(), result.beliefs.factor_values.copy()
+    new_unary[entries[unary]] = found.beliefs.unary_values[unary]
+    new_table[table_entries[table]] = found.beliefs.factor_values[table]
+    state = State(result.state.message.copy(), result.state.log_belief.copy())
+    state.log_belief[entries[unary]] = found.state.log_belief[unary]
+    state.message[rows(batch.message_offsets, chosen)[message]] = found.state.message[message]
+    values, converged = result.log_partitions.copy(), np.array(result.converged_examples)
+    values[finished] = found.log_partitions[taken]
+    converged[finished] = True
+    beliefs = Beliefs(batch.graph, new_unary, new_table)
+    joined = replace(
+        result, beliefs=beliefs, log_partitions=values, converged_examples=converged, state=state,
+        residual=found.residual,
+    )  # fmt: skip
+    return joined, finished, found.n_iter
 
 
 # -- helpers ------------------------------------------------------------------------------
