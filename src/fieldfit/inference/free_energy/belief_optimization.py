@@ -111,7 +111,8 @@ class BeliefOptimization(Inference):
         graph = batch.graph
         require_graph(graph, potentials)
         model, _ = condition(graph, potentials, observed)
-        if init is None and _has_binding_zeros(batch, potentials) and fits_in_memory(batch):
+        binding = not graph.is_acyclic and _has_binding_zeros(batch, potentials)
+        if init is None and binding and fits_in_memory(batch):
             found = bethe_interior_point(
                 batch, model.unary, potentials.factor_values, self.tol, self.max_iter, progress
             )

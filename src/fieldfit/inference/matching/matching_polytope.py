@@ -44,6 +44,9 @@ __all__ = [
     "require_rho",
 ]
 
+#: Largest difference of two entries that should be equal, relative to their size.
+SYMMETRY = 1e-12
+
 # -- Small matchings as factor graphs, to look at and to compare with ----------------------
 # The tables of edge variables have ``2**degree`` entries, and all-different labels have a factor
 # for each pair; matchings of any size are better handled as matrices
@@ -111,7 +114,11 @@ def matching_graph(
 def checked_weights(
     weights: ArrayLike, kind: Kind = "bipartite", name: str = "weights"
 ) -> NDArray[np.float64]:
-    """A matrix of numbers below +inf, symmetric (but for the diagonal) for a general graph."""
+    """A matrix of numbers below +inf, symmetric (but for the diagonal) for a general graph.
+
+    Products of matrices differ in their last bits, by processor: two entries that should be equal
+    may differ by rounding, and the one above the diagonal counts.
+    """
     require_one_of("kind", kind, ("bipartite", "general"))
     array = np.asarray(weights)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
@@ -128,13 +135,17 @@ def checked_weights(
     if kind == "general":
         if array.shape[0] != array.shape[1]:
             raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
-        different = np.triu(array != array.T, 1)
+        finite = np.where(np.isfinite(array), array, 0.0)
+        rounding = SYMMETRY * np.maximum(np.abs(finite), np.abs(finite.T))
+        is_rounding = np.abs(finite - finite.T) <= rounding
+        different = np.triu(~is_rounding | (np.isfinite(array) != np.isfinite(array.T)), 1)
         if different.any():
             row, column = np.argwhere(different)[0]
             raise InvalidInputError(
                 f"{name} must be symmetric, got {array[row, column]} at ({row}, {column}) and "
                 f"{array[column, row]} at ({column}, {row})"
             )
+        array = np.where(np.tri(len(array), k=-1, dtype=np.bool_), array.T, array)
     return array
 
 
