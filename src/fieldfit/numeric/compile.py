@@ -7,6 +7,9 @@ NumPy does.
 Numba caches compiled kernels beside their sources.  It notices when the file of a kernel changes,
 but not when a kernel that it calls does, in another file; the old code would then run on.
 Therefore a change of any source file of the package discards all of its compiled kernels.
+
+Processes that start together (joblib's workers, two test runs) need the same kernels at the same
+time.  A lock file for each kernel lets one compile it and the others wait for the result.
 """
 
 from __future__ import annotations
@@ -16,13 +19,22 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from numba import njit
 
-__all__ = ["discard_outdated_kernels", "kernel"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["SharedCache", "discard_outdated_kernels", "kernel"]
+
+#: Seconds to wait for a kernel that another process compiles; few take more than ten.
+MAX_WAIT = 60.0
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,7 +51,73 @@ def kernel(function: Any = None, *, cache: bool = True, **options: Any) -> Any:
     inlined into other kernels have ``cache=False``.
     """
     compiled = njit(cache=cache, nogil=True, error_model="numpy", **options)
-    return compiled if function is None else compiled(function)
+
+    def decorate(function: Any) -> Any:
+        dispatcher = compiled(function)
+        if cache and fcntl is not None:
+            dispatcher._cache = SharedCache(dispatcher._cache, function.__qualname__)
+        return dispatcher
+
+    return decorate if function is None else decorate(function)
+
+
+class SharedCache:
+    """Numba's cache of one kernel, in which only one process compiles what is missing.
+
+    Who finds nothing takes the lock and looks again: another process may have compiled meanwhile.
+    The lock is given back when the result is saved, or the file is closed with the process.  Nobody
+    waits for longer than `MAX_WAIT`: compiling twice is no error.
+    """
+
+    def __init__(self, cache: Any, name: str) -> None:
+        self._cache = cache
+        self._name = name
+        self._locks: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._cache.load_overload(sig, target_context)
+        if found is not None or str(sig) in self._locks:
+            return found
+        lock = _acquire(Path(self._cache.cache_path) / f"{self._name}.lock")
+        found = self._cache.load_overload(sig, target_context)
+        if found is None and lock is not None:
+            self._locks[str(sig)] = lock
+        elif lock is not None:
+            lock.close()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            self._cache.save_overload(sig, data)
+        finally:
+            lock = self._locks.pop(str(sig), None)
+            if lock is not None:
+                lock.close()
+
+
+def _acquire(path: Path) -> Any:
+    """The lock file, open and locked; ``None`` if that is not possible here or takes too long."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError:
+        return None
+    end = time.monotonic() + MAX_WAIT
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > end:
+                file.close()
+                return None
+            time.sleep(0.02)
+        except OSError:  # a file system without locks
+            file.close()
+            return None
 
 
 #: What kernels can use of another file: kernels, intrinsics and named tuples that it defines.
