@@ -292,7 +292,13 @@ class MessageRun:
         beliefs, _, _ = self._beliefs()
         unfinished = self.batch.max_variables(self._disagreements(beliefs)) > self.options.tol
         self.n_interior = finish_stalled(
-            self.batch, self.counting, self.model, self.state, unfinished, self.options.tol
+            self.batch,
+            self.counting,
+            self.model,
+            self.state,
+            beliefs,
+            unfinished,
+            self.options.tol,
         )
         self.has_stalled = False
         if self.n_interior:

@@ -19,7 +19,9 @@ import numpy as np
 from fieldfit._typing import BoolArray, FloatArray, LongArray
 from fieldfit.entropy.entropy_split import EntropySplit, split_entropy
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.potentials import Beliefs
 from fieldfit.graph.ragged import expand, ranges, reduce_rows, rows
+from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.convex.convex_problem import ConvexProblem
 from fieldfit.inference.convex.interior_point import interior_point
 from fieldfit.inference.convex.split_dual import messages_of_multipliers, split_dual_values
@@ -65,6 +67,7 @@ def finish_stalled(
     counting: CountingNumbers,
     model: Model,
     state: State,
+    beliefs: Beliefs,
     unfinished: BoolArray,
     tol: float,
 ) -> int:
@@ -91,7 +94,13 @@ def finish_stalled(
         expand(model.factor_weight[factors], graph.table_offsets),
     )
     own = _restricted(split, batch, chosen)
-    found = interior_point(problem, own, tol, MAX_ITERATIONS)
+    start = Beliefs(
+        graph,
+        beliefs.unary_values[rows(batch.unary_offsets, chosen)],
+        beliefs.factor_values[rows(batch.table_offsets, chosen)],
+    )
+    init = InferenceResult(start, 0.0, None, False, 0, np.inf, "")
+    found = interior_point(problem, own, tol, MAX_ITERATIONS, init)
     messages = messages_of_multipliers(
         graph, problem.tables, model.factor_weight[factors], found.multipliers
     )
