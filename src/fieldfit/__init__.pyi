@@ -34,6 +34,7 @@ from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality as RoofDuality
 from fieldfit.inference.map.linear_program import LinearProgram as LinearProgram
+from fieldfit.inference.map.local_search import LocalSearch as LocalSearch
 from fieldfit.inference.map.max_product import MaxProduct as MaxProduct
 from fieldfit.inference.matching.assignment import Assignment as Assignment
 from fieldfit.inference.matching.perfect_matching import PerfectMatching as PerfectMatching
@@ -103,6 +104,7 @@ __all__ = [
     "IsingModel",
     "Likelihood",
     "LinearProgram",
+    "LocalSearch",
     "MLEStruct",
     "Map",
     "MapResult",

@@ -126,6 +126,7 @@ _TABLE = [
     *_entries("inference.map.max_product", "MaxProduct", TOP, STORED),
     *_entries("inference.map.exact_map", "ExactMap", TOP, STORED),
     *_entries("inference.map.linear_program", "LinearProgram", TOP, STORED),
+    *_entries("inference.map.local_search", "LocalSearch", TOP, STORED),
     *_entries("inference.map.graph_cut.max_flow", "MaxFlow", TOP, STORED),
     *_entries("inference.map.graph_cut.roof_duality", "RoofDuality", TOP, STORED),
     *_entries("inference.matching.assignment", "Assignment", TOP, STORED),

@@ -21,6 +21,7 @@ from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality as RoofDuality
 from fieldfit.inference.map.linear_program import LinearProgram as LinearProgram
+from fieldfit.inference.map.local_search import LocalSearch as LocalSearch
 from fieldfit.inference.map.max_product import MaxProduct as MaxProduct
 from fieldfit.inference.matching.assignment import Assignment as Assignment
 from fieldfit.inference.matching.matching_marginals import matching_marginals as matching_marginals
@@ -56,6 +57,7 @@ __all__ = [
     "Inference",
     "LinearProgram",
     "LinearResponse",
+    "LocalSearch",
     "Map",
     "MatchingPolytope",
     "MaxFlow",
