@@ -12,7 +12,7 @@ them, the best one, is fused with the others, which begin again one after the ot
 Hard zeros cost more than all other potentials together.  So a search comes to possible labellings
 first, and never leaves them again.
 
-References: Lourenco, Martin and Stutzle, "Iterated local search", Handbook of Metaheuristics (2003);
+References: Lourenco, Martin and Stutzle, "Iterated local search", Handbook of Metaheuristics, 2003;
 see `fieldfit.inference.map.tree_moves` and `fieldfit.inference.map.fusion_moves` for the moves.
 """
 
@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,14 +31,19 @@ from fieldfit._typing import BoolArray, FloatArray, Index, IntArray
 from fieldfit._validation import require_integer, require_number
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Potentials, conditioned_unary, observed_labels
+from fieldfit.graph.potentials import (
+    Potentials,
+    conditioned_unary,
+    observed_labels,
+    selected_entries,
+)
 from fieldfit.graph.ragged import reduce_rows, row_numbers
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.structure import Structure
 from fieldfit.inference.base import Evidence, Progress
 from fieldfit.inference.map.base import MapSearch, certified_result, examples, no_labelling
 from fieldfit.inference.map.fusion_moves import fuse_by_roof_duality, fuse_components
-from fieldfit.inference.map.max_product import message_bounds
+from fieldfit.inference.map.max_product import iterated_conditional_modes, message_bounds
 from fieldfit.inference.map.tree_moves import Forest, grow_forest, label_forest, new_forest
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.random_numbers import random_bits, random_uniform
@@ -106,22 +112,23 @@ def search_rounds(
     """Improve labels by some rounds; the gain.  A round is a function of its number and the key."""
     structure, n = model.structure, len(labels)
     forest = new_forest(structure)
-    order = np.arange(n).astype(np.int32)
+    order = np.flatnonzero(model.movable).astype(np.int32)
     other = labels.copy()
     parents, gains = np.empty(n, dtype=np.int32), np.empty(n)
     total = 0.0
     for number in range(first_round, first_round + n_rounds):
         own_key = random_bits(key, number)
-        for i in range(n):
-            order[i] = i
+        order.sort()
         counter = _kick(model, other, own_key, parents, forest)
         for _ in range(N_MOVES):
-            for k in range(n - 1, 0, -1):
+            for k in range(len(order) - 1, 0, -1):
                 place = int(random_uniform(own_key, counter) * (k + 1))
                 counter += 1
                 order[k], order[place] = order[place], order[k]
-            n_free, n_factors = grow_forest(structure, model.movable, order, forest)
+            n_free, n_factors = grow_forest(structure, order, forest)
             label_forest(structure, model.unary, model.tables, other, forest, n_free, n_factors)
+        # forests of dense graphs are small, single changes finish what they leave
+        iterated_conditional_modes(structure, model.unary, model.tables, order, other)
         total += fuse_components(
             structure, model.unary, model.tables, labels, other, parents, gains
         )
@@ -181,6 +188,8 @@ def _add_neighbours(
 
 #: Rounds that a labelling is improved by in its turn.
 PER_TURN = 20
+#: A turn that gains less than this, relative to the score, has come to an end.
+GAIN = 1e-12
 #: Variables and slots times rounds of one kernel call: some hundredths of a second, so that a time
 #: limit is noticed.
 PER_CALL = 100_000
@@ -205,27 +214,25 @@ def search_labels(
     model = soft_model(graph, potentials, observed)
     rng = np.random.default_rng(random_state)
     key = np.uint64(rng.integers(2**63))
+    score = partial(_score, graph, model)
     drawn = [_random_labels(graph, model, rng) for _ in range(n_starts)]
     # what cannot move has its only label, also where a start breaks a hard constraint
     labellings = [np.where(model.movable, start, drawn[0]).astype(np.int32) for start in starts]
-    labellings.sort(key=potentials.score, reverse=True)
+    labellings.sort(key=score, reverse=True)
     labellings += drawn[len(labellings) :]
-    best = max(labellings, key=potentials.score).copy()
+    best = max(labellings, key=score).copy()
     n_done = 0
-    turn = 0
-    while n_done < n_rounds and model.movable.any():
-        for labels in labellings[:n_starts]:
+    while n_done < n_rounds and model.movable.any() and score(best) < target:
+        labellings[0] = best.copy()
+        for k in range(n_starts):
             n_turn = min(PER_TURN, n_rounds - n_done)
-            n_done += _one_turn(graph, model, labels, key, n_done, n_turn, deadline)
-            best = _better(graph, potentials, model, best, labels)
+            n_own, gain = _one_turn(graph, model, labellings[k], key, n_done, n_turn, deadline)
+            n_done += n_own
+            best = _better(graph, model, best, labellings[k])
             if n_done >= n_rounds or time.monotonic() >= deadline:
                 return best, n_done
-        if potentials.score(best) >= target:
-            break
-        labellings[0] = best.copy()
-        if n_starts > 1:
-            labellings[1 + turn % (n_starts - 1)] = _random_labels(graph, model, rng)
-        turn += 1
+            if gain <= GAIN * abs(score(labellings[k])):
+                labellings[k] = _random_labels(graph, model, rng)
     return best, n_done
 
 
@@ -237,26 +244,21 @@ def _one_turn(
     first_round: int,
     n_rounds: int,
     deadline: float,
-) -> int:
-    """Improve one labelling; rounds done before the deadline."""
+) -> tuple[int, float]:
+    """Improve one labelling; rounds done before the deadline, and the gain."""
     per_call = max(1, PER_CALL // (graph.n_variables + graph.n_slots + 1))
-    n_done = 0
+    n_done, gain = 0, 0.0
     while n_done < n_rounds and (n_done == 0 or time.monotonic() < deadline):
         n_next = min(per_call, n_rounds - n_done)
-        search_rounds(model, labels, key, first_round + n_done, n_next)
+        gain += search_rounds(model, labels, key, first_round + n_done, n_next)
         n_done += n_next
-    return n_done
+    return n_done, gain
 
 
-def _better(
-    graph: FactorGraph,
-    potentials: Potentials,
-    model: SoftModel,
-    best: IntArray,
-    labels: IntArray,
-) -> IntArray:
+def _better(graph: FactorGraph, model: SoftModel, best: IntArray, labels: IntArray) -> IntArray:
     """The best of two labellings and of what their fusion gives."""
-    low, high = sorted((labels, best), key=potentials.score)
+    score = partial(_score, graph, model)
+    low, high = sorted((labels, best), key=score)
     candidates = [high]
     if not np.array_equal(low, high):
         fused, other = high.copy(), low.copy()
@@ -265,7 +267,14 @@ def _better(
         candidates.append(fused)
         if graph.arities.max(initial=0) <= 2:
             candidates.append(fuse_by_roof_duality(graph, model.unary, model.tables, fused, low))
-    return max(candidates, key=potentials.score).copy()
+    return max(candidates, key=score).copy()
+
+
+def _score(graph: FactorGraph, model: SoftModel, labels: IntArray) -> float:
+    """The score by potentials without hard zeros; factors of arity one are in the unary ones."""
+    unary, table = selected_entries(graph, labels)
+    joint = table[graph.arities != 1]
+    return float(model.unary[unary].sum() + model.tables[joint].sum())
 
 
 def _random_labels(graph: FactorGraph, model: SoftModel, rng: np.random.Generator) -> IntArray:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fieldfit._typing import BoolArray, ByteArray, FloatArray, Index, IntArray
+from fieldfit._typing import ByteArray, FloatArray, Index, IntArray
 from fieldfit.graph.structure import Structure, find_root
 from fieldfit.numeric.compile import kernel
 
@@ -76,17 +76,15 @@ def new_forest(structure: Structure) -> Forest:
 
 
 @kernel
-def grow_forest(
-    structure: Structure, movable: BoolArray, order: IntArray, forest: Forest
-) -> tuple[int, int]:
-    """Take movable variables in ``order`` while they close no cycle; free variables and factors."""
+def grow_forest(structure: Structure, order: IntArray, forest: Forest) -> tuple[int, int]:
+    """Take the variables of ``order`` that close no cycle; numbers of variables and factors."""
     forest.is_free[:] = 0
     forest.n_free[:] = 0
     forest.mark[:] = -1
     for i in range(len(forest.parents)):
         forest.parents[i] = i
     for i in order:
-        if movable[i] and not _closes_cycle(structure, i, forest):
+        if not _closes_cycle(structure, i, forest):
             forest.is_free[i] = 1
             for position in range(
                 structure.variable_slot_offsets[i], structure.variable_slot_offsets[i + 1]
