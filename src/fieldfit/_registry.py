@@ -127,6 +127,7 @@ _TABLE = [
     *_entries("inference.map.exact_map", "ExactMap", TOP, STORED),
     *_entries("inference.map.linear_program", "LinearProgram", TOP, STORED),
     *_entries("inference.map.local_search", "LocalSearch", TOP, STORED),
+    *_entries("inference.map.cycle_cuts", "CycleCuts", TOP, STORED),
     *_entries("inference.map.graph_cut.max_flow", "MaxFlow", TOP, STORED),
     *_entries("inference.map.graph_cut.roof_duality", "RoofDuality", TOP, STORED),
     *_entries("inference.matching.assignment", "Assignment", TOP, STORED),
@@ -327,6 +328,8 @@ MAP_METHODS: dict[str, Method] = {
     "perfect-matching": Method(Spec("PerfectMatching")),
     "planar": Method(Spec("PlanarIsing")),
     "lp": Method(Spec("LinearProgram")),
+    "local-search": Method(Spec("LocalSearch")),
+    "cycle-cuts": Method(Spec("CycleCuts"), ("max_iter",)),
 }
 
 

@@ -17,6 +17,7 @@ from fieldfit.inference.junction_tree.exact import sample_exactly as sample_exac
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct as GeneralizedSumProduct
 from fieldfit.inference.kikuchi.region_graph import RegionGraph as RegionGraph
 from fieldfit.inference.likelihood_bounds import log_likelihood_bounds as log_likelihood_bounds
+from fieldfit.inference.map.cycle_cuts import CycleCuts as CycleCuts
 from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality as RoofDuality
@@ -48,6 +49,7 @@ __all__ = [
     "BruteForce",
     "ConvexDual",
     "ConvexPrimal",
+    "CycleCuts",
     "DoubleLoop",
     "Exact",
     "ExactMap",
