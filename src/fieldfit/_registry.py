@@ -290,6 +290,7 @@ def _with(options: Any, path: str, value: Any) -> Any:
 
 _SWEEPS = ("damping", "tol", "max_iter")
 _MESSAGES = ("schedule", *_SWEEPS)
+_LIMITS = ("time_limit", "random_state")
 _ROUNDS = {"max_iter": "max_rounds"}
 _IN_MAP = {"max_memory": "exact.max_memory"} | {name: f"messages.{name}" for name in _MESSAGES}
 
@@ -315,10 +316,10 @@ INFERENCE_METHODS: dict[str, Method] = {
 }
 #: What ``decode(method=...)`` takes.
 MAP_METHODS: dict[str, Method] = {
-    "auto": Method(Spec("Map"), ("max_memory", *_MESSAGES), _IN_MAP),
-    "map": Method(Spec("Map"), ("max_memory", *_MESSAGES), _IN_MAP),
+    "auto": Method(Spec("Map"), ("max_memory", *_LIMITS, *_MESSAGES), _IN_MAP),
+    "map": Method(Spec("Map"), ("max_memory", *_LIMITS, *_MESSAGES), _IN_MAP),
     "exact": Method(Spec("ExactMap"), ("max_memory",)),
-    "integer": Method(Spec("ExactMap", {"method": "integer"}), ("max_memory",)),
+    "integer": Method(Spec("ExactMap", {"method": "integer"}), ("max_memory", "time_limit")),
     "max-product": Method(Spec("MaxProduct"), _MESSAGES),
     "bp": Method(Spec("MaxProduct"), _MESSAGES),
     "trw": Method(Spec("MaxProduct", {"entropy": Spec("TreeReweighted")}), _MESSAGES),
@@ -328,8 +329,8 @@ MAP_METHODS: dict[str, Method] = {
     "perfect-matching": Method(Spec("PerfectMatching")),
     "planar": Method(Spec("PlanarIsing")),
     "lp": Method(Spec("LinearProgram")),
-    "local-search": Method(Spec("LocalSearch")),
-    "cycle-cuts": Method(Spec("CycleCuts"), ("max_iter",)),
+    "local-search": Method(Spec("LocalSearch"), _LIMITS),
+    "cycle-cuts": Method(Spec("CycleCuts"), ("max_iter", "time_limit")),
 }
 
 

@@ -272,7 +272,8 @@ class Map(MapSearch):
         end: float,
     ) -> MapResult:
         """Examples that are not proved go on alone, each with its share of the time."""
-        assert joined.scores is not None and joined.optimal_examples is not None
+        assert joined.scores is not None
+        assert joined.optimal_examples is not None
         brackets: dict[int, Bracket] = {}
         n_open = int(np.sum(~joined.optimal_examples))
         for m, (graph, own, known) in enumerate(examples(batch, potentials, evidence)):
@@ -457,16 +458,20 @@ def decode(
     damping: float | None = None,
     tol: float | None = None,
     max_iter: int | None = None,
+    time_limit: float | None = None,
+    random_state: int | None = None,
     progress: Progress | None = None,
 ) -> MapResult:
     """A best labelling by a named method; options left ``None`` keep their defaults.
 
     ``"auto"`` and ``"map"`` are `Map`, which picks a method by the structure of the model and says
     why; ``"max-product"`` and ``"bp"`` are the same method, and ``"integer"`` is `ExactMap` by an
-    integer program.  ``progress`` is told by message passing only.
+    integer program.  ``time_limit`` is in seconds.  Methods without tables or random numbers do
+    not read ``max_memory`` and ``random_state``; ``progress`` is told by message passing only.
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
+    options["time_limit"] = time_limit
     found = _named(MAP_METHODS, method, **options)
-    solver: MapSearch = found.make(max_memory=max_memory, **options)
+    solver: MapSearch = found.make(max_memory=max_memory, random_state=random_state, **options)
     result = solver.run(graph, potentials, observed, progress)
     return result if isinstance(solver, Map) else _told(result)

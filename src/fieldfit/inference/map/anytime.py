@@ -21,7 +21,7 @@ from fieldfit._typing import IntArray
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
-from fieldfit.inference.map.base import meets_bound
+from fieldfit.inference.map.base import MEETING, meets_bound
 from fieldfit.inference.map.cycle_cuts import (
     MAX_WORK,
     CycleRelaxation,
@@ -112,7 +112,7 @@ def narrow(
                 MAX_ROUNDS,
                 max_work=MAX_WORK if time_limit is None else np.inf,
                 deadline=clock.after(0.5),
-                target=bracket.score,
+                target=bracket.score + _tolerance(bracket),
             )
             bracket.n_iter += relaxation.n_rounds
             bracket.lower_bound_to(relaxation.bound, "CycleCuts")
@@ -168,12 +168,17 @@ class _Search:
             n_rounds=n_rounds,
             random_state=self.seed,
             deadline=deadline,
-            target=bracket.bound,
+            target=bracket.bound - _tolerance(bracket),
         )
         self.seed += 1
         bracket.n_iter += n_done
         bracket.raise_score(labels, self.potentials.score(labels), "LocalSearch")
         bracket.starts = [bracket.labels]
+
+
+def _tolerance(bracket: Bracket) -> float:
+    """Half of the difference at which score and bound count as equal."""
+    return 0.5 * MEETING * max(1.0, abs(bracket.score)) if bracket.score > -np.inf else 0.0
 
 
 def _agreeing(starts: Sequence[IntArray], evidence: IntArray) -> list[IntArray]:

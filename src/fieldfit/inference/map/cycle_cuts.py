@@ -135,6 +135,8 @@ def cut_model(
 VIOLATION = 1e-3
 #: Nodes that the search for a cycle looks at: cycles of use are short.
 MAX_NODES = 2000
+#: Passes of a round, and what is added to pairs of cycles that were found.
+N_PASSES, DETOUR = 2, 0.05
 
 
 class Neighbours(NamedTuple):
@@ -157,14 +159,20 @@ def _neighbours(n_free: int, ends: LongArray) -> Neighbours:
 
 @kernel
 def shortest_odd_cycles(
-    neighbours: Neighbours, z: FloatArray, below: float, max_nodes: int, sizes: LongArray
+    neighbours: Neighbours,
+    z: FloatArray,
+    extra: FloatArray,
+    below: float,
+    max_nodes: int,
+    sizes: LongArray,
 ) -> tuple[LongArray, ByteArray]:
     """For each variable the shortest odd cycle through it, if shorter than ``below``.
 
-    Returns the pairs of all cycles one after the other, and whether each is in ``F``; ``sizes``
-    receives the number of pairs of each variable's cycle, 0 if there is none or if it passes some
-    variable twice (then a shorter one goes through that).  Dijkstra's algorithm (1959) gives up
-    after ``max_nodes`` nodes.
+    ``extra`` is added to the lengths of pairs, whether they are in ``F`` or not.  Returns the pairs
+    of all cycles one after the other, and whether each is in ``F``; ``sizes`` receives the number
+    of pairs of each variable's cycle, 0 if there is none or if it passes some variable twice (then
+    a shorter one goes through that).  Dijkstra's algorithm (1959), which gives up after
+    ``max_nodes`` nodes; of paths of equal length it prefers those of few pairs.
     """
     n = len(sizes)
     distance = np.full(2 * n, np.inf)
@@ -194,7 +202,8 @@ def shortest_odd_cycles(
             for arc in range(neighbours.offsets[u], neighbours.offsets[u + 1]):
                 length = z[neighbours.pairs[arc]]
                 for crossing in range(2):
-                    step = max(0.0, 1.0 - length if crossing else length)
+                    step = 1.0 - length if crossing else length
+                    step += extra[neighbours.pairs[arc]]
                     new = neighbours.heads[arc] + n * (copy ^ crossing)
                     reached = distance[node] + step
                     if reached >= below or places[new] == -2 or reached >= distance[new]:
@@ -206,6 +215,7 @@ def shortest_odd_cycles(
                         places[new] = n_heap
                         n_heap += 1
                     distance[new] = reached
+                    ties[new] = ties[node] + np.uint64(1)  # few pairs before many
                     before[new], via[new] = node, neighbours.pairs[arc]
                     is_odd[new] = crossing
                     sift_up(heap, places, distance, ties, places[new])
@@ -234,13 +244,19 @@ def odd_cycles(
 ) -> tuple[LongArray, LongArray, FloatArray, FloatArray]:
     """Violated inequalities that are not yet known: row, pair and coefficient of each entry; right.
 
-    Their keys are added to ``known``.
+    Their keys are added to ``known``.  In every pass the pairs of cycles found before are longer,
+    so that others come up.
     """
+    new: dict[bytes, LongArray] = {}
+    extra = np.zeros(len(z))
     sizes = np.zeros(len(neighbours.offsets) - 1, dtype=np.int64)
-    pairs, is_odd = shortest_odd_cycles(neighbours, z, 1.0 - VIOLATION, MAX_NODES, sizes)
-    cycles = np.split(2 * pairs + is_odd, np.cumsum(sizes[sizes > 0])[:-1])
-    new = {key: cycle for cycle in cycles if (key := np.sort(cycle).tobytes()) not in known}
-    new.pop(b"", None)
+    for _ in range(N_PASSES):
+        pairs, is_odd = shortest_odd_cycles(neighbours, z, extra, 1.0 - VIOLATION, MAX_NODES, sizes)
+        if len(pairs) == 0:
+            break
+        cycles = np.split(2 * pairs + is_odd, np.cumsum(sizes[sizes > 0])[:-1])
+        new |= {key: cycle for cycle in cycles if (key := np.sort(cycle).tobytes()) not in known}
+        extra[pairs] += DETOUR
     known |= new.keys()
     lengths = np.array([len(cycle) for cycle in new.values()], dtype=np.int64)
     flat = np.concatenate([np.zeros(0, dtype=np.int64), *new.values()])
@@ -299,6 +315,9 @@ def cycle_relaxation(
     `time.monotonic`.
     """
     state = _start(model)
+    if model.n_free == 0:
+        state.is_complete = True
+        return state
     neighbours = _neighbours(model.n_free, model.ends)
     known: set[bytes] = set()
     n_base = len(state.right)
