@@ -143,9 +143,10 @@ class Automatic(GraphInference):
 MAX_COLUMNS = 30_000
 #: Frustrated faces of a planar model that are matched in seconds.
 MAX_FRUSTRATED = 1000
-#: What is done in a second, roughly: operations of a clique tree, message entries times sweeps,
-#: columns of a linear program.  With a time limit, methods get what fits into a part of it.
-OPERATIONS, ENTRIES, COLUMNS = 1e8, 5e7, 5e4
+#: What is done in a second, roughly: operations of a clique tree, variables and slots times trials
+#: of elimination orders, message entries times sweeps, columns of a linear program.  With a time
+#: limit, methods get what fits into a part of it.
+OPERATIONS, ELIMINATIONS, ENTRIES, COLUMNS = 1e8, 1e6, 5e7, 1e5
 #: Between what is proved and the method that proved it.
 BY_BOUND = ", by the bound of "
 
@@ -212,7 +213,7 @@ class Map(MapSearch):
             result = self.exact.run_batch(batch, potentials, evidence)
             return _picked(result, "the graph has no cycle")
         results = []
-        for solver, reason in _exact_methods(graph, self._limited_exact(end)):
+        for solver, reason in _exact_methods(graph, self._limited_exact(graph, end)):
             found = _attempt(solver, batch, potentials, evidence, progress)
             if found is not None and found.optimal:
                 return _picked(found, reason)
@@ -224,16 +225,20 @@ class Map(MapSearch):
             joined = self._narrowed(batch, potentials, evidence, joined, end)
         return _picked(joined, "no exact method fits")
 
-    def _limited_exact(self, end: float) -> ExactMap:
-        """The clique tree with the operations that half of the time allows."""
+    def _limited_exact(self, graph: FactorGraph, end: float) -> ExactMap:
+        """The clique tree with the operations that half of the time allows, and few trials."""
         if self.time_limit is None:
             return self.exact
-        left = max(0.0, 0.5 * (end - time.monotonic()))
-        limit = left if self.exact.time_limit is None else min(left, self.exact.time_limit)
+        left = max(0.0, end - time.monotonic())
+        limit = 1e-3 + 0.5 * left
+        n_trials = int(0.05 * left * ELIMINATIONS / (1 + graph.n_variables + graph.n_slots))
         return replace(
             self.exact,
-            max_operations=min(self.exact.max_operations, 1.0 + OPERATIONS * left),
-            time_limit=limit or 1e-3,
+            max_operations=min(self.exact.max_operations, OPERATIONS * limit),
+            n_restarts=min(self.exact.n_restarts, n_trials),
+            time_limit=limit
+            if self.exact.time_limit is None
+            else min(limit, self.exact.time_limit),
         )
 
     def _relaxed(
@@ -296,8 +301,8 @@ class Map(MapSearch):
             )
             n_open -= 1
             brackets[m].raise_score(alone.labels, alone.score, alone.method)
-            left = max(0.0, share - time.monotonic())
-            if not brackets[m].is_closed and left > 0.0:
+            left = max(1e-3, share - time.monotonic())  # a first step is always taken
+            if not brackets[m].is_closed:
                 narrow(
                     brackets[m],
                     graph,

@@ -24,6 +24,7 @@ from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.map.base import MEETING, meets_bound
 from fieldfit.inference.map.cycle_cuts import (
     MAX_WORK,
+    CutModel,
     CycleRelaxation,
     branch_and_cut,
     cycle_relaxation,
@@ -100,25 +101,18 @@ def narrow(
 ) -> None:
     """Improve a bracket in place; ``time_limit`` in seconds."""
     clock = _Clock(time_limit)
-    relaxation: CycleRelaxation | None = None
-    evidence = observed
+    evidence, model = observed, None
     bracket.starts.append(bracket.labels)
     if is_binary_pairwise(graph):
         model, evidence = reduced_model(graph, potentials, observed)
-        n_columns = model.n_free + len(model.weights)
-        if n_columns <= (MAX_CUT_COLUMNS if time_limit is None else MAX_LIMITED_CUT_COLUMNS):
-            relaxation = cycle_relaxation(
-                model,
-                MAX_ROUNDS,
-                max_work=MAX_WORK if time_limit is None else np.inf,
-                deadline=clock.after(0.5),
-                target=bracket.score + _tolerance(bracket),
-            )
-            bracket.n_iter += relaxation.n_rounds
-            bracket.lower_bound_to(relaxation.bound, "CycleCuts")
-            bracket.starts.append(relaxation.labels())
     search = _Search(bracket, graph, potentials, evidence, random_state)
-    search.run(default_rounds(graph), clock.after(0.3))
+    n_rounds = default_rounds(graph)
+    if time_limit is not None:  # labels first: a linear program may take all of the time
+        search.run(n_rounds // 4, clock.after(0.2))
+    relaxation = None
+    if model is not None and not bracket.is_closed:
+        relaxation = _relax(bracket, model, clock)
+    search.run(n_rounds, clock.after(0.3))
     if time_limit is None or bracket.is_closed:
         return
     if relaxation is not None:
@@ -143,6 +137,25 @@ class _Clock:
     def after(self, share: float) -> float:
         """A deadline for `time.monotonic`."""
         return np.inf if self.end == np.inf else time.monotonic() + share * max(0.0, self.left)
+
+
+def _relax(bracket: Bracket, model: CutModel, clock: _Clock) -> CycleRelaxation | None:
+    """Cutting planes of odd cycles, if the model is not too large for them."""
+    is_limited = clock.end < np.inf
+    n_columns = model.n_free + len(model.weights)
+    if n_columns > (MAX_LIMITED_CUT_COLUMNS if is_limited else MAX_CUT_COLUMNS):
+        return None
+    relaxation = cycle_relaxation(
+        model,
+        MAX_ROUNDS,
+        max_work=np.inf if is_limited else MAX_WORK,
+        deadline=clock.after(0.6),
+        target=bracket.score + _tolerance(bracket),
+    )
+    bracket.n_iter += relaxation.n_rounds
+    bracket.lower_bound_to(relaxation.bound, "CycleCuts")
+    bracket.starts.append(relaxation.labels())
+    return relaxation
 
 
 @dataclass(eq=False)
