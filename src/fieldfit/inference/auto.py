@@ -149,6 +149,8 @@ MAX_FRUSTRATED = 1000
 OPERATIONS, ELIMINATIONS, ENTRIES, COLUMNS = 1e8, 1e6, 5e7, 1e5
 #: Between what is proved and the method that proved it.
 BY_BOUND = ", by the bound of "
+#: Between the names of methods that found labels of different examples.
+AND = " and "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,7 +388,7 @@ def _joined(batch: Batch, potentials: Potentials, results: list[MapResult]) -> M
     score = float(values.sum())
     tightest = min(results, key=lambda result: result.upper_bound)
     bound = max(score, tightest.upper_bound)
-    methods = " and ".join(sorted({results[k].method for k in chosen}))
+    methods = AND.join(sorted({results[k].method for k in chosen}))
     is_proved = np.logical_or.reduce(proved, axis=0)
     return MapResult(
         labels=joined,
@@ -436,6 +438,7 @@ def _bracketed(
     score, optimal = float(scores.sum()), bool(proved.all())
     bound = max(score, min(joined.upper_bound, float(bounds.sum())))
     widest = max(brackets.values(), key=lambda bracket: bracket.gap)
+    names = {name for bracket in brackets.values() for name in bracket.labels_by.split(AND)}
     return replace(
         joined,
         labels=labels,
@@ -443,7 +446,7 @@ def _bracketed(
         upper_bound=score if optimal else bound,
         optimal=optimal,
         status=_gap_sentence(score, bound, optimal, widest.bound_by),
-        method=" and ".join(sorted({bracket.labels_by for bracket in brackets.values()})),
+        method=AND.join(sorted(names)),
         n_iter=joined.n_iter + sum(bracket.n_iter for bracket in brackets.values()),
         scores=scores,
         optimal_examples=proved,

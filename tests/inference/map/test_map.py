@@ -197,6 +197,8 @@ def test_only_examples_without_a_proof_go_on():
     assert result.scores == pytest.approx([one.score for one in alone], abs=1e-9)
     assert result.optimal_examples.tolist() == [one.optimal for one in alone]
     assert result.upper_bound == pytest.approx(sum(one.upper_bound for one in alone), abs=1e-6)
+    names = result.method.split(" and ")
+    assert names == sorted(set(names))
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ class Bracket:
     @property
     def gap(self) -> float:
         """Difference of bound and score, relative to the score."""
+        if self.score == -np.inf:
+            return np.inf
         return (self.bound - self.score) / max(1.0, abs(self.score))
 
 

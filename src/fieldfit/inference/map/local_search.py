@@ -3,11 +3,11 @@ r"""Local search for MAP: tree moves from many starts, random kicks, and fusion 
 One round changes a labelling in random places (a *kick*), repairs it by a few tree moves, and takes
 over every component of the differences that does not lower the score:
 
-    y' = kick(y),    y'_F <- argmax s(y'_F, y'_{\\F})  for random forests F,    y <- fuse(y, y')
+    y' = kick(y),    y'_F <- argmax s(y'_F, y'_{\F})  for random forests F,    y <- fuse(y, y')
 
 Places that lie apart are accepted or refused independently of each other, so that a round makes
 progress everywhere in a large graph at once.  Several labellings are improved in turn; the first of
-them, the best one, is fused with the others, which begin again one after the other.
+them, the best one, is fused with the others; one that no longer improves begins again.
 
 Hard zeros cost more than all other potentials together.  So a search comes to possible labellings
 first, and never leaves them again.
@@ -54,7 +54,7 @@ __all__ = ["LocalSearch", "SoftModel", "search_labels", "soft_model"]
 
 
 class SoftModel(NamedTuple):
-    """Finite potentials of one graph; evidence is in ``movable`` and the start, not in these."""
+    """Finite potentials of one graph, with its evidence, and what may change."""
 
     structure: Structure
     unary: FloatArray
@@ -339,7 +339,7 @@ class LocalSearch(MapSearch):
     def __post_init__(self) -> None:
         require_integer("n_starts", self.n_starts, at_least=1)
         require_integer("n_rounds", self.n_rounds, at_least=1, or_none=True)
-        require_number("time_limit", self.time_limit, above=0, or_none=True, finite=False)
+        require_number("time_limit", self.time_limit, above=0, or_none=True)
         require_integer("random_state", self.random_state, at_least=0)
 
     def run_batch(
