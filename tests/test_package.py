@@ -125,7 +125,7 @@ LAYERS = (
     *("inference.map.base", "inference.map.max_update", "inference.map.max_product"),
     *("inference.map.tree_moves", "inference.map.graph_cut", "inference.map.fusion_moves"),
     *("inference.map.local_search", "inference.map.cycle_cuts", "inference.map.linear_program"),
-    *("inference.map.exact_map", "inference.map.anytime"),
+    *("inference.map.projected_cycles", "inference.map.exact_map", "inference.map.anytime"),
     *("inference.frank_wolfe", "inference.matching", "inference.planar"),
     *("inference.likelihood_bounds", "inference.auto"),
     *("objectives", "learners", "models.dispatch", "models.base", "models.parts"),

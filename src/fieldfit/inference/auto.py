@@ -162,9 +162,10 @@ class Map(MapSearch):
     binary models without field; a clique tree if it is narrow enough.  These are exact.  What is
     left has an upper bound: the best of `RoofDuality` for binary pairs, or `LinearProgram` if it is
     not too large, and of plain and tree-reweighted max-product.  Where that proves nothing, the gap
-    is narrowed from both sides: `CycleCuts` lowers the bound of binary pairs and `LocalSearch`
-    raises the score; with a time limit, an integer program follows.  Methods whose optional
-    packages are not installed are passed over.
+    is narrowed from both sides: inequalities of odd cycles lower the bound (`CycleCuts`, or for
+    more labels the same in the linear program) and `LocalSearch` raises the score; with a time
+    limit, an integer program follows.  Methods whose optional packages are not installed are passed
+    over.
 
     Parameters
     ----------

@@ -7,17 +7,18 @@ from itertools import product
 import numpy as np
 import pytest
 from assertions import assert_bound
-from problems import ising, random_tables
+from problems import ising, random_graph, random_tables
 
 import fieldfit as ff
 from fieldfit.graph.potentials import observed_labels
 from fieldfit.inference.map.cycle_cuts import (
-    _neighbours,
     cut_model,
+    neighbour_lists,
     odd_cycles,
     reduced_model,
     shortest_odd_cycles,
 )
+from fieldfit.inference.map.projected_cycles import projected_relaxation
 
 
 def binary_model(seed, n_variables=6):
@@ -78,7 +79,7 @@ def test_separation_finds_a_cycle_if_there_is_one():
         every = np.array([(i, j) for i in range(n) for j in range(i + 1, n)])
         ends = every[rng.random(len(every)) < 0.6].reshape(-1, 2)
         z = rng.random(len(ends)) ** 2
-        rows, pairs, values, right = odd_cycles(_neighbours(n, ends), z, set())
+        rows, pairs, values, right = odd_cycles(neighbour_lists(n, ends), z, set())
         shortest = violated(ends, z, n)
         assert (len(right) > 0) == (shortest < 1.0 - 1e-3)
         n_violated += len(right) > 0
@@ -100,7 +101,7 @@ def test_cycles_are_closed_and_simple():
     sizes = np.zeros(9, dtype=np.int64)
     z = 0.4 * rng.random(len(ends))
     pairs, is_odd = shortest_odd_cycles(
-        _neighbours(9, ends), z, np.zeros(len(ends)), np.inf, 100, sizes
+        neighbour_lists(9, ends), z, np.zeros(len(ends)), np.inf, 100, sizes
     )
     assert sizes.sum() == len(pairs) > 0
     cuts = np.cumsum(sizes[sizes > 0])[:-1]
@@ -167,3 +168,47 @@ def test_refusals():
     ):
         with pytest.raises(ff.InvalidInputError, match=message):
             ff.CycleCuts(**options)
+
+
+# -- more labels and larger factors -------------------------------------------------------
+
+
+def test_projected_cycles_have_a_bound_between_the_optimum_and_the_linear_program():
+    n_smaller, n_loose = 0, 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 6, 12, max_arity=2 + seed % 2, max_labels=3)
+        kept = rng.integers(0, graph.cardinalities)
+        potentials = random_tables(rng, graph, scale=2.0, zeros=0.1 * (seed % 3), kept=kept)
+        observed = observed_labels(graph, {0: int(kept[0])} if seed % 4 == 0 else None)
+        best = float(ff.BruteForce().scores(graph, potentials, observed).max())
+        loose = ff.LinearProgram().run(graph, potentials, observed).upper_bound
+        found = projected_relaxation(graph, potentials, observed, 30)
+        assert_bound("upper", found.bound, best)
+        assert found.bound <= loose + 1e-6 * (1.0 + abs(loose))
+        assert_bound("lower", potentials.score(found.labels), best)
+        n_loose += loose > best + 1e-6
+        n_smaller += loose > best + 1e-6 and found.bound < loose - 1e-6
+    assert n_smaller > 0.4 * n_loose > 20  # every other model has factors of three, which stay
+
+
+def test_projected_cycles_of_two_labels_are_odd_cycles():
+    for seed in range(3):
+        graph, potentials = ising(np.random.default_rng(seed), 6, 6, 2.0, field=0.3)
+        free = np.full(36, -1, dtype=np.int32)
+        projected = projected_relaxation(graph, potentials, free, 50)
+        assert projected.bound == pytest.approx(
+            ff.CycleCuts().run(graph, potentials).upper_bound, rel=1e-4
+        )
+
+
+def test_a_torus_of_three_labels():
+    rng = np.random.default_rng(2)
+    pixel = np.arange(36).reshape(6, 6)
+    ends = [np.stack([pixel, np.roll(pixel, -1, k)], axis=-1).reshape(-1, 2) for k in (0, 1)]
+    graph = ff.FactorGraph.from_edges(36, np.concatenate(ends), 3)
+    potentials = random_tables(rng, graph, scale=2.0)
+    narrow = ff.Map(ff.ExactMap(max_memory=1.0, max_operations=1.0, n_restarts=1))
+    result = narrow.run(graph, potentials)
+    assert result.score == pytest.approx(ff.ExactMap().run(graph, potentials).score, rel=1e-9)
+    assert result.upper_bound < ff.LinearProgram().run(graph, potentials).upper_bound - 1e-3

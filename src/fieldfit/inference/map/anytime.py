@@ -3,7 +3,7 @@
     s(y)  <=  max_y s(y)  <=  bound
 
 What is known at first, labellings and a bound of some relaxation, is improved step by step: cutting
-planes of odd cycles for binary pairs, local search, and where the time allows an integer program.
+planes of odd cycles, local search, and where the time allows an integer program.
 Every step can only narrow the gap, so that the result is valid whenever the time is over.  Without
 a time limit, steps are limited by counts of rounds, and the result depends on the seed alone.
 """
@@ -32,12 +32,15 @@ from fieldfit.inference.map.cycle_cuts import (
 )
 from fieldfit.inference.map.exact_map import integer_program
 from fieldfit.inference.map.local_search import default_rounds, search_labels
+from fieldfit.inference.map.projected_cycles import n_projected_pairs, projected_relaxation
 
 __all__ = ["Bracket", "is_binary_pairwise", "narrow"]
 
 #: Free variables and pairs of a model whose cycle relaxation is solved in seconds; with a time
 #: limit the linear program stops by itself.
 MAX_CUT_COLUMNS, MAX_LIMITED_CUT_COLUMNS = 10_000, 100_000
+#: Entries of all tables of a model with more labels, for the same.
+MAX_PROJECTED_COLUMNS = 30_000
 #: Rounds of cutting planes.
 MAX_ROUNDS = 200
 #: Entries of all tables of a model that is given to an integer program.
@@ -114,6 +117,8 @@ def narrow(
     relaxation = None
     if model is not None and not bracket.is_closed:
         relaxation = _relax(bracket, model, clock)
+    elif model is None and not bracket.is_closed:
+        _relax_labels(bracket, graph, potentials, observed, clock)
     search.run(n_rounds, clock.after(0.3))
     if time_limit is None or bracket.is_closed:
         return
@@ -158,6 +163,34 @@ def _relax(bracket: Bracket, model: CutModel, clock: _Clock) -> CycleRelaxation 
     bracket.lower_bound_to(relaxation.bound, "CycleCuts")
     bracket.starts.append(relaxation.labels())
     return relaxation
+
+
+def _relax_labels(
+    bracket: Bracket,
+    graph: FactorGraph,
+    potentials: Potentials,
+    observed: IntArray,
+    clock: _Clock,
+) -> None:
+    """Odd cycles of labels, if the linear program is not too large for them."""
+    n_pairs = n_projected_pairs(graph)
+    n_columns = int(graph.unary_offsets[-1] + graph.table_offsets[-1])
+    if n_pairs == 0 or n_columns > MAX_PROJECTED_COLUMNS:
+        return
+    is_limited = clock.end < np.inf
+    relaxation = projected_relaxation(
+        graph,
+        potentials,
+        observed,
+        MAX_ROUNDS,
+        max_work=np.inf if is_limited else MAX_WORK,
+        deadline=clock.after(0.4),
+        target=bracket.score + _tolerance(bracket),
+    )
+    bracket.n_iter += relaxation.n_rounds
+    bracket.lower_bound_to(relaxation.bound, "LinearProgram with odd cycles")
+    if relaxation.labels is not None:
+        bracket.starts.append(relaxation.labels)
 
 
 @dataclass(eq=False)

@@ -147,7 +147,7 @@ class Neighbours(NamedTuple):
     pairs: LongArray
 
 
-def _neighbours(n_free: int, ends: LongArray) -> Neighbours:
+def neighbour_lists(n_free: int, ends: LongArray) -> Neighbours:
     tails = ends.T.ravel()
     order = np.argsort(tails, kind="stable")
     return Neighbours(
@@ -318,7 +318,7 @@ def cycle_relaxation(
     if model.n_free == 0:
         state.is_complete = True
         return state
-    neighbours = _neighbours(model.n_free, model.ends)
+    neighbours = neighbour_lists(model.n_free, model.ends)
     known: set[bytes] = set()
     n_base = len(state.right)
     while (
