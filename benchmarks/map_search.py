@@ -116,14 +116,22 @@ METHODS: dict[str, Callable[[ff.FactorGraph], object]] = {
     },
     "ExactMap, integer, 30 s": lambda _: ff.ExactMap(method="integer", time_limit=30),
 }
-PEER_SECONDS = (1, 5, 30)
+#: Rows of toulbar2: seconds, and its option ``vns``: none is branch and bound, -4 is its
+#: decomposition-guided variable neighbourhood search, which looks for good labels.
+PEERS = {
+    "toulbar2, 1 s": (1, "none"),
+    "toulbar2, 5 s": (5, "none"),
+    "toulbar2, 30 s": (30, "none"),
+    "toulbar2, VNS, 5 s": (5, "-4"),
+}
 
 CHILD = """
 import json, sys, time
 import pytoulbar2
 model, seconds = json.load(open(sys.argv[1])), int(sys.argv[2])
+vns = None if sys.argv[3] == "none" else int(sys.argv[3])
 start = time.process_time()
-network = pytoulbar2.CFN(resolution=6)
+network = pytoulbar2.CFN(resolution=6, vns=vns)
 for k, size in enumerate(model["cardinalities"]):
     network.AddVariable(f"x{k}", range(size))
 for scope, costs in model["functions"]:
@@ -157,7 +165,7 @@ def install() -> bool:
 FORBIDDEN = 1e6
 
 
-def by_toulbar2(model: Model, seconds: int) -> dict[str, object]:
+def by_toulbar2(model: Model, seconds: int, vns: str) -> dict[str, object]:
     """Score and bound within some seconds, by costs that are the negative potentials.
 
     Costs are not negative there; what is taken from each table is put back.
@@ -181,7 +189,7 @@ def by_toulbar2(model: Model, seconds: int) -> dict[str, object]:
         path.write_text(json.dumps(content))
         started = time.perf_counter()
         output = subprocess.run(
-            [str(ENVIRONMENT / "bin" / "python"), "-c", CHILD, str(path), str(seconds)],
+            [str(ENVIRONMENT / "bin" / "python"), "-c", CHILD, str(path), str(seconds), vns],
             check=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -228,10 +236,9 @@ def computed(name: str, has_peer: bool) -> Iterator[dict[str, object]]:
     for method, make in METHODS.items():
         if (name, method) not in done:
             yield {"model": name, "method": method} | by_fieldfit(model, make(model[0]))
-    for seconds in PEER_SECONDS if has_peer else ():
-        method = f"toulbar2, {seconds} s"
+    for method, options in PEERS.items() if has_peer else ():
         if (name, method) not in done:
-            yield {"model": name, "method": method} | by_toulbar2(model, seconds)
+            yield {"model": name, "method": method} | by_toulbar2(model, *options)
 
 
 def compile_kernels() -> None:
@@ -260,8 +267,8 @@ def section() -> list[str]:
                     name,
                     method,
                     f"{row['score']:.3f}",
-                    "best" if behind <= 1e-9 else f"{100 * behind:.2f} %",
-                    "proved" if row["optimal"] else f"{100 * gap:.2f} %",
+                    _distance(behind),
+                    _certificate(method, bool(row["optimal"]), gap),
                     f"{row['cpu']:.2f}",
                     f"{row['wall']:.2f}",
                 ]
@@ -272,6 +279,19 @@ def section() -> list[str]:
         "",
         markdown_table(header, rows),
     ]
+
+
+def _distance(behind: float) -> str:
+    if behind == np.inf:
+        return "breaks a hard zero"
+    return "best" if behind <= 1e-9 else f"{100 * behind:.2f} %"
+
+
+def _certificate(method: str, is_proved: bool, gap: float) -> str:
+    """What is proved; the neighbourhood search of toulbar2 does not keep its bound up to date."""
+    if "VNS" in method:
+        return "not read"
+    return "proved" if is_proved else f"{100 * gap:.2f} %"
 
 
 def main() -> int:

@@ -463,7 +463,8 @@ def branch_and_cut(
 
 # -- The search ----------------------------------------------------------------------------
 
-#: Work (rows times simplex iterations) that takes two or three seconds.
+#: Work (rows times simplex iterations) that takes some seconds: three for cubic lattices, ten for
+#: random graphs, whose cycles are long.
 MAX_WORK = 5e7
 
 
