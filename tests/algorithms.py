@@ -222,7 +222,7 @@ def registered(kind: type) -> list[type]:
 #: Maps with a fixed number of sweeps, which have laws of their own.
 OTHER_LAWS = {"UnrolledMeanField", "UnrolledSumProduct"}
 #: Searches that refuse most models.
-PARTIAL = {"Assignment", "MaxFlow", "PerfectMatching", "PlanarIsing", "RoofDuality"}
+PARTIAL = {"Assignment", "CycleCuts", "MaxFlow", "PerfectMatching", "PlanarIsing", "RoofDuality"}
 
 _ENTROPIES = {type(algorithm.entropy) for algorithm in INFERENCES}
 INFERENCES += tuple(

@@ -30,10 +30,12 @@ from fieldfit.inference.free_energy.double_loop import DoubleLoop as DoubleLoop
 from fieldfit.inference.gibbs.gibbs import Gibbs as Gibbs
 from fieldfit.inference.junction_tree.exact import Exact as Exact
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct as GeneralizedSumProduct
+from fieldfit.inference.map.cycle_cuts import CycleCuts as CycleCuts
 from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality as RoofDuality
 from fieldfit.inference.map.linear_program import LinearProgram as LinearProgram
+from fieldfit.inference.map.local_search import LocalSearch as LocalSearch
 from fieldfit.inference.map.max_product import MaxProduct as MaxProduct
 from fieldfit.inference.matching.assignment import Assignment as Assignment
 from fieldfit.inference.matching.perfect_matching import PerfectMatching as PerfectMatching
@@ -88,6 +90,7 @@ __all__ = [
     "Convex",
     "ConvexDual",
     "ConvexPrimal",
+    "CycleCuts",
     "DoubleLoop",
     "Exact",
     "ExactMap",
@@ -103,6 +106,7 @@ __all__ = [
     "IsingModel",
     "Likelihood",
     "LinearProgram",
+    "LocalSearch",
     "MLEStruct",
     "Map",
     "MapResult",

@@ -127,6 +127,8 @@ _TABLE = [
     *_entries("inference.map.max_product", "MaxProduct", TOP, STORED),
     *_entries("inference.map.exact_map", "ExactMap", TOP, STORED),
     *_entries("inference.map.linear_program", "LinearProgram", TOP, STORED),
+    *_entries("inference.map.local_search", "LocalSearch", TOP, STORED),
+    *_entries("inference.map.cycle_cuts", "CycleCuts", TOP, STORED),
     *_entries("inference.map.graph_cut.max_flow", "MaxFlow", TOP, STORED),
     *_entries("inference.map.graph_cut.roof_duality", "RoofDuality", TOP, STORED),
     *_entries("inference.matching.assignment", "Assignment", TOP, STORED),
@@ -289,6 +291,7 @@ def _with(options: Any, path: str, value: Any) -> Any:
 
 _SWEEPS = ("damping", "tol", "max_iter")
 _MESSAGES = ("schedule", *_SWEEPS)
+_LIMITS = ("time_limit", "random_state")
 _ROUNDS = {"max_iter": "max_rounds"}
 _IN_MAP = {"max_memory": "exact.max_memory"} | {name: f"messages.{name}" for name in _MESSAGES}
 
@@ -315,10 +318,10 @@ INFERENCE_METHODS: dict[str, Method] = {
 }
 #: What ``decode(method=...)`` takes.
 MAP_METHODS: dict[str, Method] = {
-    "auto": Method(Spec("Map"), ("max_memory", *_MESSAGES), _IN_MAP),
-    "map": Method(Spec("Map"), ("max_memory", *_MESSAGES), _IN_MAP),
+    "auto": Method(Spec("Map"), ("max_memory", *_LIMITS, *_MESSAGES), _IN_MAP),
+    "map": Method(Spec("Map"), ("max_memory", *_LIMITS, *_MESSAGES), _IN_MAP),
     "exact": Method(Spec("ExactMap"), ("max_memory",)),
-    "integer": Method(Spec("ExactMap", {"method": "integer"}), ("max_memory",)),
+    "integer": Method(Spec("ExactMap", {"method": "integer"}), ("max_memory", "time_limit")),
     "max-product": Method(Spec("MaxProduct"), _MESSAGES),
     "bp": Method(Spec("MaxProduct"), _MESSAGES),
     "trw": Method(Spec("MaxProduct", {"entropy": Spec("TreeReweighted")}), _MESSAGES),
@@ -328,6 +331,8 @@ MAP_METHODS: dict[str, Method] = {
     "perfect-matching": Method(Spec("PerfectMatching")),
     "planar": Method(Spec("PlanarIsing")),
     "lp": Method(Spec("LinearProgram")),
+    "local-search": Method(Spec("LocalSearch"), _LIMITS),
+    "cycle-cuts": Method(Spec("CycleCuts"), ("max_iter", "time_limit")),
 }
 
 

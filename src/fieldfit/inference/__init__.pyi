@@ -18,10 +18,12 @@ from fieldfit.inference.junction_tree.exact import sample_exactly as sample_exac
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct as GeneralizedSumProduct
 from fieldfit.inference.kikuchi.region_graph import RegionGraph as RegionGraph
 from fieldfit.inference.likelihood_bounds import log_likelihood_bounds as log_likelihood_bounds
+from fieldfit.inference.map.cycle_cuts import CycleCuts as CycleCuts
 from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality as RoofDuality
 from fieldfit.inference.map.linear_program import LinearProgram as LinearProgram
+from fieldfit.inference.map.local_search import LocalSearch as LocalSearch
 from fieldfit.inference.map.max_product import MaxProduct as MaxProduct
 from fieldfit.inference.matching.assignment import Assignment as Assignment
 from fieldfit.inference.matching.matching_marginals import matching_marginals as matching_marginals
@@ -48,6 +50,7 @@ __all__ = [
     "BruteForce",
     "ConvexDual",
     "ConvexPrimal",
+    "CycleCuts",
     "DoubleLoop",
     "Exact",
     "ExactMap",
@@ -58,6 +61,7 @@ __all__ = [
     "InteriorPoint",
     "LinearProgram",
     "LinearResponse",
+    "LocalSearch",
     "Map",
     "MatchingPolytope",
     "MaxFlow",

@@ -7,6 +7,7 @@ a result begins with the method that has run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,13 @@ import numpy as np
 
 from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS, Method
 from fieldfit._typing import IntArray, LabelArray
-from fieldfit._validation import refuse_unused, require_instance, require_one_of
+from fieldfit._validation import (
+    refuse_unused,
+    require_instance,
+    require_integer,
+    require_number,
+    require_one_of,
+)
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import (
     InvalidInputError,
@@ -29,7 +36,8 @@ from fieldfit.graph.potentials import Potentials, observed_labels, require_graph
 from fieldfit.graph.result import InferenceResult, MapResult
 from fieldfit.inference.base import Evidence, GraphInference, Progress
 from fieldfit.inference.junction_tree.exact import Exact
-from fieldfit.inference.map.base import MapSearch
+from fieldfit.inference.map.anytime import Bracket, is_binary_pairwise, narrow
+from fieldfit.inference.map.base import MapSearch, examples
 from fieldfit.inference.map.exact_map import ExactMap
 from fieldfit.inference.map.max_product import MaxProduct
 from fieldfit.inference.messages.sum_product import SumProduct
@@ -135,6 +143,14 @@ class Automatic(GraphInference):
 MAX_COLUMNS = 30_000
 #: Frustrated faces of a planar model that are matched in seconds.
 MAX_FRUSTRATED = 1000
+#: What is done in a second, roughly: operations of a clique tree, variables and slots times trials
+#: of elimination orders, message entries times sweeps, columns of a linear program.  With a time
+#: limit, methods get what fits into a part of it.
+OPERATIONS, ELIMINATIONS, ENTRIES, COLUMNS = 1e8, 1e6, 5e7, 1e5
+#: Between what is proved and the method that proved it.
+BY_BOUND = ", by the bound of "
+#: Between the names of methods that found labels of different examples.
+AND = " and "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +161,11 @@ class Map(MapSearch):
     `Assignment` and `PerfectMatching` for models that encode a matching; `PlanarIsing` for planar
     binary models without field; a clique tree if it is narrow enough.  These are exact.  What is
     left has an upper bound: the best of `RoofDuality` for binary pairs, or `LinearProgram` if it is
-    not too large, and of plain and tree-reweighted max-product.  Methods whose optional packages
-    are not installed are passed over.
+    not too large, and of plain and tree-reweighted max-product.  Where that proves nothing, the gap
+    is narrowed from both sides: inequalities of odd cycles lower the bound (`CycleCuts`, or for
+    more labels the same in the linear program) and `LocalSearch` raises the score; with a time
+    limit, an integer program follows.  Methods whose optional packages are not installed are passed
+    over.
 
     Parameters
     ----------
@@ -155,6 +174,12 @@ class Map(MapSearch):
         program follows where the tree is too wide.
     messages
         Options of max-product, where nothing exact fits.
+    time_limit
+        Seconds of wall time for the whole call, respected to within one step of the method that is
+        running; ``None``: an effort of some seconds that is counted in steps, so that results
+        depend on ``random_state`` alone.
+    random_state
+        Seed of the local search.
 
     Examples
     --------
@@ -166,10 +191,14 @@ class Map(MapSearch):
 
     exact: ExactMap = field(default=ExactMap(), kw_only=False)
     messages: MaxProduct = MaxProduct()  # noqa: RUF009 -- frozen
+    time_limit: float | None = None
+    random_state: int = 0
 
     def __post_init__(self) -> None:
         require_instance("exact", self.exact, ExactMap, "ExactMap()")
         require_instance("messages", self.messages, MaxProduct, "MaxProduct()")
+        require_number("time_limit", self.time_limit, above=0, or_none=True)
+        require_integer("random_state", self.random_state, at_least=0)
 
     def run_batch(
         self,
@@ -178,7 +207,8 @@ class Map(MapSearch):
         observed: Evidence = None,
         progress: Progress | None = None,
     ) -> MapResult:
-        """The same for the union of many graphs; all are solved by the same method."""
+        """The same for the union of many graphs; what is not proved goes on by itself."""
+        end = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
         graph = batch.graph
         require_graph(graph, potentials)
         evidence = observed_labels(graph, observed)
@@ -186,19 +216,105 @@ class Map(MapSearch):
             result = self.exact.run_batch(batch, potentials, evidence)
             return _picked(result, "the graph has no cycle")
         results = []
-        for solver, reason in _exact_methods(graph, self.exact):
+        for solver, reason in _exact_methods(graph, self._limited_exact(graph, end)):
             found = _attempt(solver, batch, potentials, evidence, progress)
             if found is not None and found.optimal:
                 return _picked(found, reason)
             if found is not None:  # an integer program whose time was over
                 results.append(found)
-        for solver in _relaxations(graph, self.messages):
+        results += self._relaxed(batch, potentials, evidence, progress, end)
+        joined = _joined(batch, potentials, results)
+        if not joined.optimal:
+            joined = self._narrowed(batch, potentials, evidence, joined, end)
+        return _picked(joined, "no exact method fits")
+
+    def _limited_exact(self, graph: FactorGraph, end: float) -> ExactMap:
+        """The clique tree with the operations that half of the time allows, and few trials."""
+        if self.time_limit is None:
+            return self.exact
+        left = max(0.0, end - time.monotonic())
+        limit = 1e-3 + 0.5 * left
+        n_trials = int(0.05 * left * ELIMINATIONS / (1 + graph.n_variables + graph.n_slots))
+        return replace(
+            self.exact,
+            max_operations=min(self.exact.max_operations, OPERATIONS * limit),
+            n_restarts=min(self.exact.n_restarts, n_trials),
+            time_limit=limit
+            if self.exact.time_limit is None
+            else min(limit, self.exact.time_limit),
+        )
+
+    def _relaxed(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        evidence: IntArray,
+        progress: Progress | None,
+        end: float,
+    ) -> list[MapResult]:
+        """Results of the relaxations, until one is optimal or the time is over."""
+        results: list[MapResult] = []
+        messages, max_columns = self.messages, MAX_COLUMNS
+        if self.time_limit is not None:
+            seconds = 0.1 * max(0.0, end - time.monotonic())
+            n_entries = 1 + int(batch.graph.message_offsets[-1])
+            n_sweeps = max(1, int(ENTRIES * seconds / n_entries))
+            messages = replace(messages, max_iter=min(messages.max_iter, n_sweeps))
+            max_columns = min(max_columns, int(COLUMNS * seconds))
+        for solver in _relaxations(batch.graph, messages, max_columns):
+            if results and time.monotonic() >= end:
+                break
             found = _attempt(solver, batch, potentials, evidence, progress)
             if found is not None:
                 results.append(found)
                 if found.optimal:
                     break
-        return _picked(_joined(batch, potentials, results), "no exact method fits")
+        return results
+
+    def _narrowed(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        evidence: IntArray,
+        joined: MapResult,
+        end: float,
+    ) -> MapResult:
+        """Examples that are not proved go on alone, each with its share of the time."""
+        assert joined.scores is not None
+        assert joined.optimal_examples is not None
+        brackets: dict[int, Bracket] = {}
+        n_open = int(np.sum(~joined.optimal_examples))
+        for m, (graph, own, known) in enumerate(examples(batch, potentials, evidence)):
+            if joined.optimal_examples[m]:
+                continue
+            first, last = batch.variable_offsets[m : m + 2]
+            alone = joined
+            share = end
+            if batch.n_examples > 1:
+                share = time.monotonic() + max(0.0, end - time.monotonic()) / n_open
+                single = Batch.of([graph])
+                alone = _joined(single, own, self._relaxed(single, own, known, None, share))
+            brackets[m] = Bracket(
+                labels=joined.labels[first:last],
+                score=float(joined.scores[m]),
+                bound=alone.upper_bound,
+                labels_by=joined.method,
+                bound_by=_bound_by(alone),
+                is_proved=alone.optimal,
+            )
+            n_open -= 1
+            brackets[m].raise_score(alone.labels, alone.score, alone.method)
+            left = max(1e-3, share - time.monotonic())  # a first step is always taken
+            if not brackets[m].is_closed:
+                narrow(
+                    brackets[m],
+                    graph,
+                    own,
+                    known,
+                    time_limit=None if left == np.inf else left,
+                    random_state=self.random_state,
+                )
+        return _bracketed(batch, potentials, joined, brackets)
 
 
 def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[MapSearch, str]]:
@@ -209,13 +325,13 @@ def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[MapSearch,
     from fieldfit.inference.planar.planar_ising import PlanarIsing
 
     methods: list[tuple[MapSearch, str]] = []
-    if _is_binary_pairwise(graph):
+    if is_binary_pairwise(graph):
         methods.append((MaxFlow(), "its variables are binary and its pairs submodular"))
     methods += [
         (Assignment(), "the model encodes a bipartite matching"),
         (PerfectMatching(), "the model encodes a matching"),
     ]
-    if _is_binary_pairwise(graph):
+    if is_binary_pairwise(graph):
         methods.append(
             (PlanarIsing(MAX_FRUSTRATED), "the model is planar, binary and without field")
         )
@@ -226,21 +342,17 @@ def _exact_methods(graph: FactorGraph, exact: ExactMap) -> list[tuple[MapSearch,
     return methods
 
 
-def _relaxations(graph: FactorGraph, messages: MaxProduct) -> list[MapSearch]:
+def _relaxations(graph: FactorGraph, messages: MaxProduct, max_columns: int) -> list[MapSearch]:
     """Methods with an upper bound, the most informative first."""
     from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
     from fieldfit.inference.map.linear_program import LinearProgram
 
     methods: list[MapSearch] = []
-    if _is_binary_pairwise(graph):
+    if is_binary_pairwise(graph):
         methods = [RoofDuality()]  # its value is that of the linear program
-    elif graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_COLUMNS:
+    elif graph.unary_offsets[-1] + graph.table_offsets[-1] <= max_columns:
         methods = [LinearProgram()]
     return [*methods, messages, replace(messages, entropy=TreeReweighted())]
-
-
-def _is_binary_pairwise(graph: FactorGraph) -> bool:
-    return bool(graph.cardinalities.max(initial=0) <= 2 and graph.arities.max(initial=0) <= 2)
 
 
 def _attempt(
@@ -277,23 +389,68 @@ def _joined(batch: Batch, potentials: Potentials, results: list[MapResult]) -> M
     score = float(values.sum())
     tightest = min(results, key=lambda result: result.upper_bound)
     bound = max(score, tightest.upper_bound)
-    methods = " and ".join(sorted({results[k].method for k in chosen}))
+    methods = AND.join(sorted({results[k].method for k in chosen}))
     is_proved = np.logical_or.reduce(proved, axis=0)
-    gap = (
-        "is optimal" if is_proved.all() else f"is at most {bound - score:.3g} below the best score"
-    )
     return MapResult(
         labels=joined,
         score=score,
         upper_bound=score if is_proved.all() else bound,
         optimal=bool(is_proved.all()),
-        status=f"the labelling {gap}, by the bound of {tightest.method}",
+        status=_gap_sentence(score, bound, bool(is_proved.all()), tightest.method),
         method=methods,
         converged=all(result.converged for result in results),
         n_iter=sum(result.n_iter for result in results),
         scores=values,
         optimal_examples=is_proved,
         beliefs=tightest.beliefs,
+    )
+
+
+def _gap_sentence(score: float, bound: float, is_proved: bool, bound_by: str) -> str:
+    """What is proved; the name of the method that gave the bound comes last."""
+    if is_proved:
+        gap = "is optimal"
+    elif score == -np.inf:
+        gap = "breaks a hard constraint, and no other was found"
+    else:
+        share = (bound - score) / max(abs(score), 1e-300)
+        gap = f"is at most {bound - score:.3g} ({share:.2%}) below the best score"
+    return f"the labelling {gap}{BY_BOUND}{bound_by}"
+
+
+def _bound_by(joined: MapResult) -> str:
+    return joined.status.rpartition(BY_BOUND)[2]
+
+
+def _bracketed(
+    batch: Batch, potentials: Potentials, joined: MapResult, brackets: dict[int, Bracket]
+) -> MapResult:
+    """A joined result with what was found for single examples afterwards."""
+    assert joined.optimal_examples is not None  # a joined result has them
+    labels, proved = joined.labels.copy(), joined.optimal_examples.copy()
+    for m, bracket in brackets.items():
+        first, last = batch.variable_offsets[m : m + 2]
+        labels[first:last] = bracket.labels
+        proved[m] = bracket.is_closed
+    scores = batch.scores(potentials, labels)
+    bounds = scores.copy()
+    for m, bracket in brackets.items():
+        bounds[m] = bracket.score if bracket.is_closed else max(bracket.bound, bracket.score)
+    score, optimal = float(scores.sum()), bool(proved.all())
+    bound = max(score, min(joined.upper_bound, float(bounds.sum())))
+    widest = max(brackets.values(), key=lambda bracket: bracket.gap)
+    names = {name for bracket in brackets.values() for name in bracket.labels_by.split(AND)}
+    return replace(
+        joined,
+        labels=labels,
+        score=score,
+        upper_bound=score if optimal else bound,
+        optimal=optimal,
+        status=_gap_sentence(score, bound, optimal, widest.bound_by),
+        method=AND.join(sorted(names)),
+        n_iter=joined.n_iter + sum(bracket.n_iter for bracket in brackets.values()),
+        scores=scores,
+        optimal_examples=proved,
     )
 
 
@@ -310,16 +467,20 @@ def decode(
     damping: float | None = None,
     tol: float | None = None,
     max_iter: int | None = None,
+    time_limit: float | None = None,
+    random_state: int | None = None,
     progress: Progress | None = None,
 ) -> MapResult:
     """A best labelling by a named method; options left ``None`` keep their defaults.
 
     ``"auto"`` and ``"map"`` are `Map`, which picks a method by the structure of the model and says
     why; ``"max-product"`` and ``"bp"`` are the same method, and ``"integer"`` is `ExactMap` by an
-    integer program.  ``progress`` is told by message passing only.
+    integer program.  ``time_limit`` is in seconds.  Methods without tables or random numbers do
+    not read ``max_memory`` and ``random_state``; ``progress`` is told by message passing only.
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
+    options["time_limit"] = time_limit
     found = _named(MAP_METHODS, method, **options)
-    solver: MapSearch = found.make(max_memory=max_memory, **options)
+    solver: MapSearch = found.make(max_memory=max_memory, random_state=random_state, **options)
     result = solver.run(graph, potentials, observed, progress)
     return result if isinstance(solver, Map) else _told(result)

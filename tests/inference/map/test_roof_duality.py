@@ -16,7 +16,7 @@ from fieldfit.inference.map.graph_cut.max_flow import MaxFlow
 from fieldfit.inference.map.graph_cut.roof_duality import (
     HALF,
     RoofDuality,
-    _half_integral,
+    half_integral,
     switch_to_submodular,
 )
 
@@ -164,7 +164,7 @@ def test_two_copies_agree_with_one_cut_where_no_cycle_is_frustrated():
         except ff.errors.ZeroWeightError:
             continue
         pairs, _ = binary_choices(graph, potentials, None, cuts.factors)
-        choices, dual = _half_integral(batch, cuts, pairs)
+        choices, dual = half_integral(batch, cuts, pairs)
         assert dual[0] == pytest.approx(result.upper_bound, abs=1e-10)
         if np.isfinite(potentials.factor_values).all():
             assert result.optimal

@@ -10,6 +10,7 @@ methods and margin losses use a search as their *oracle*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fieldfit.inference.base import Evidence, Progress
 __all__ = [
     "MapSearch",
     "certified_result",
+    "examples",
     "meets_bound",
     "no_labelling",
     "optimal_result",
@@ -67,6 +69,20 @@ class MapSearch(ABC):
 def require_oracle(oracle: Any) -> None:
     """Refuse what is neither ``None`` nor a MAP search."""
     require_instance("oracle", oracle, MapSearch, "MaxProduct() or ExactMap()", or_none=True)
+
+
+def examples(
+    batch: Batch, potentials: Potentials, evidence: IntArray
+) -> Iterator[tuple[FactorGraph, Potentials, IntArray]]:
+    """Graph, potentials and evidence of each example of a batch."""
+    unary, table, first = batch.unary_offsets, batch.table_offsets, batch.variable_offsets
+    for m, graph in enumerate(batch.graphs):
+        own = Potentials.from_flat(
+            graph,
+            potentials.unary_values[unary[m] : unary[m + 1]],
+            potentials.factor_values[table[m] : table[m + 1]],
+        )
+        yield graph, own, evidence[first[m] : first[m + 1]]
 
 
 # -- Results -------------------------------------------------------------------------------

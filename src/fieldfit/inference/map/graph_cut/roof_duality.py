@@ -67,7 +67,7 @@ from fieldfit.inference.map.graph_cut.cut_network import (
 from fieldfit.inference.map.max_product import iterated_conditional_modes
 from fieldfit.numeric.compile import kernel
 
-__all__ = ["RoofDuality"]
+__all__ = ["HALF", "RoofDuality", "half_integral"]
 
 # -- The doubled network, and what its cuts say --------------------------------------------
 
@@ -420,7 +420,7 @@ class RoofDuality(MapSearch):
             choices = minimum_cut(graph, cuts, pairs)
             dual = None  # the labelling is optimal
         else:
-            choices, dual = _half_integral(batch, cuts, pairs)
+            choices, dual = half_integral(batch, cuts, pairs)
         beliefs, linear = _beliefs(batch, pairs, choices)
         undecided = np.flatnonzero(choices == HALF).astype(np.int32)
         labels = np.where(choices == 1, pairs.second, pairs.first)
@@ -441,7 +441,7 @@ class RoofDuality(MapSearch):
         )
 
 
-def _half_integral(
+def half_integral(
     batch: Batch, cuts: CutNetwork, pairs: BinaryPairs
 ) -> tuple[ByteArray, FloatArray]:
     """Choices and dual values by the network of two copies."""
