@@ -214,7 +214,8 @@ class MessageRun:
         if given is None and self.is_bethe and self.graph.is_acyclic:
             given = 0.0  # exact after as many sweeps as a path is long, whatever the residual does
         damping = _Damping(given)
-        watched = watched and self.options.accelerate
+        # without cycles sweeps end after as many as a path is long
+        watched = watched and self.options.accelerate and not self.graph.is_acyclic
         watch = StallWatch(tol)
         plan, done = everything, 0
         while done < max_sweeps:
@@ -288,24 +289,32 @@ class MessageRun:
         self.sweeps(max(1, options.max_iter - self.n_iter))
 
     def finish(self) -> None:
-        """The maximum of examples that have not converged, by the interior-point method."""
+        """The maximum of examples that have not converged, by the interior-point method.
+
+        Where that fails, because the system is too large or numbers are, sweeps go on.
+        """
+        self.has_stalled = False
+        before, worst = self.state.message.copy(), self._worst_disagreement()
         beliefs, _, _ = self._beliefs()
         unfinished = self.batch.max_variables(self._disagreements(beliefs)) > self.options.tol
         self.n_interior = finish_stalled(
-            self.batch,
-            self.counting,
-            self.model,
-            self.state,
-            beliefs,
-            unfinished,
+            self.batch, self.counting, self.model, self.state, beliefs, unfinished,
             self.options.tol,
-        )
-        self.has_stalled = False
+        )  # fmt: skip
         if self.n_interior:
             refresh_all(self.graph, self.model, self.state)
             self.sweeps(1)  # measures
-        else:  # too large a system: what is left is done by sweeps
-            self.sweeps(self.options.max_iter - self.n_iter, watched=False)
+            now = self._worst_disagreement()
+            if now <= self.options.tol:
+                return
+            if not now <= worst:
+                self.state.message[:] = before
+                refresh_all(self.graph, self.model, self.state)
+        self.sweeps(self.options.max_iter - self.n_iter, watched=False)
+
+    def _worst_disagreement(self) -> float:
+        beliefs, _, _ = self._beliefs()
+        return float(self._disagreements(beliefs).max(initial=0.0))
 
     def _beliefs(self) -> tuple[Beliefs, FloatArray, FloatArray]:
         """Normalised beliefs and the logarithms of their normalisers (variables, factors)."""
