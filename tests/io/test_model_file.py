@@ -297,7 +297,7 @@ def test_the_new_file_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypa
 
 
 def test_the_folder_must_exist(tmp_path):
-    with pytest.raises(InvalidInputError, match="path must lie in a folder that exists"):
+    with pytest.raises(InvalidInputError, match="path must be a file in a folder that exists"):
         write_small(tmp_path / "missing" / "model")
 
 

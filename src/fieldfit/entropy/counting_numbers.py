@@ -23,8 +23,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number
+from fieldfit._validation import require_number, shown
 from fieldfit.entropy.tree_weights import TOLERANCE, is_mixture_of_forests, tree_weights
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
@@ -213,11 +214,11 @@ class TreeReweighted(Entropy):
     def __post_init__(self) -> None:
         if self.rho is None or (isinstance(self.rho, str) and self.rho == "optimized"):
             return
-        array = np.array(self.rho) if not isinstance(self.rho, str) else np.array(None)
+        array = plain_array("rho", self.rho).copy()
         if array.dtype.kind not in "iuf" or array.ndim > 1:
             raise InvalidInputError(
                 "rho must be None, a number, an array with one entry for each factor, or "
-                f'"optimized", got {self.rho!r}'
+                f'"optimized", got {shown(self.rho)}'
             )
         if array.ndim == 0:
             _require_weight("rho", float(array))

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._random_state import require_random_state
 from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS, Method
 from fieldfit._typing import IntArray, LabelArray
-from fieldfit._validation import refuse_unused, require_instance, require_one_of
+from fieldfit._validation import refuse_unused, require_instance, require_number, require_one_of
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import (
     InvalidInputError,
@@ -25,9 +26,9 @@ from fieldfit.errors import (
 )
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Potentials, observed_labels, require_graph
+from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.result import InferenceResult, MapResult
-from fieldfit.inference.base import Evidence, GraphInference, Progress
+from fieldfit.inference.base import Evidence, GraphInference, Progress, require_model
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.inference.map.exact_map import ExactMap
@@ -76,6 +77,8 @@ def infer(
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
     found = _named(INFERENCE_METHODS, method, **options)
+    require_number("max_memory", max_memory, above=0, finite=False)
+    require_random_state(random_state)
     solver = found.make(max_memory=max_memory, random_state=random_state, **options)
     told = {} if progress is None else {"progress": progress}
     result: InferenceResult = solver.run(graph, potentials, observed, **told)
@@ -94,6 +97,10 @@ class Automatic(GraphInference):
     max_memory: float = field(default=4e9, kw_only=False)
     tol: float | None = None
     max_iter: int | None = None
+
+    def __post_init__(self) -> None:
+        Exact(max_memory=self.max_memory)
+        self._attempts()  # these check the others
 
     def run_graph(
         self,
@@ -179,8 +186,8 @@ class Map(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; all are solved by the same method."""
+        require_model(batch, potentials, progress)
         graph = batch.graph
-        require_graph(graph, potentials)
         evidence = observed_labels(graph, observed)
         if graph.is_acyclic:
             result = self.exact.run_batch(batch, potentials, evidence)
@@ -320,6 +327,7 @@ def decode(
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
     found = _named(MAP_METHODS, method, **options)
+    require_number("max_memory", max_memory, above=0, finite=False)
     solver: MapSearch = found.make(max_memory=max_memory, **options)
     result = solver.run(graph, potentials, observed, progress)
     return result if isinstance(solver, Map) else _told(result)

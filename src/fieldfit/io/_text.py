@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_number, require_output, require_path
 from fieldfit.errors import FileFormatError, InvalidInputError, TooLargeError
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
-from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.potentials import Potentials, require_graph
 
 __all__ = [
     "NumberFile",
@@ -36,6 +37,7 @@ __all__ = [
     "graph_of_scopes",
     "integer_texts",
     "ranges",
+    "read_bytes",
     "require_memory",
     "require_writable",
     "unary_factors",
@@ -73,7 +75,7 @@ class NumberFile:
     def __init__(
         self, source: Source, *, keywords: tuple[str, ...] = (), comments: bool = False
     ) -> None:
-        self.name, data = _read_bytes(source)
+        self.name, data = read_bytes(source)
         if comments and b"#" in data:
             # blanks of the same length keep every line number
             data = re.sub(rb"#[^\n]*", lambda found: b" " * len(found[0]), data)
@@ -255,6 +257,7 @@ def graph_of_scopes(
 
 def require_memory(file: NumberFile, graph: FactorGraph, max_memory: float) -> None:
     """Refuse a model whose values would take too many bytes, before they are allocated."""
+    require_number("max_memory", max_memory, above=0, finite=False)
     needed = 8.0 * (int(graph.unary_offsets[-1]) + int(graph.table_offsets[-1]))
     if needed > max_memory:
         raise TooLargeError(
@@ -266,13 +269,17 @@ def require_memory(file: NumberFile, graph: FactorGraph, max_memory: float) -> N
 # -- helpers ------------------------------------------------------------------------------
 
 
-def _read_bytes(source: Source) -> tuple[str, bytes]:
-    if isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
-        data = Path(source).read_bytes()
-    else:
+def read_bytes(source: Source) -> tuple[str, bytes]:
+    """Name and content of a file, decompressed if it is gzip."""
+    if hasattr(source, "read"):
         name = str(getattr(source, "name", "<stream>"))
         data = source.read()
+        if not isinstance(data, bytes):
+            raise InvalidInputError("source must be a path or a file opened in binary mode (rb)")
+    else:
+        require_path("source", source)
+        name = os.fspath(source)
+        data = Path(source).read_bytes()
     if data.startswith(_GZIP_MAGIC):
         try:
             data = gzip.decompress(data)
@@ -333,14 +340,7 @@ def integer_texts(values: NDArray[np.integer[Any]]) -> list[str]:
 
 def require_writable(graph: FactorGraph, potentials: Potentials) -> None:
     """Refuse potentials of another graph, and values that no weight stands for."""
-    other = potentials.graph
-    same = other is graph or (
-        np.array_equal(other.cardinalities, graph.cardinalities)
-        and np.array_equal(other.scope_offsets, graph.scope_offsets)
-        and np.array_equal(other.slot_variables, graph.slot_variables)
-    )
-    if not same:
-        raise InvalidInputError(f"potentials must belong to graph {graph!r}, got {potentials!r}")
+    require_graph(graph, potentials)
     for values in (potentials.unary_values, potentials.factor_values):
         if values.size and not np.max(values) < np.inf:
             bad = values[~(values < np.inf)][0]
@@ -358,6 +358,7 @@ def unary_factors(potentials: Potentials) -> list[int]:
 
 def write_text(path: str | os.PathLike[str], parts: Iterable[str]) -> None:
     """Write the parts one after another; a name that ends in ``.gz`` is compressed."""
+    require_output("path", path)
     if Path(path).suffix == ".gz":
         with gzip.open(path, "wt", encoding="ascii", newline="\n") as file:
             file.writelines(parts)

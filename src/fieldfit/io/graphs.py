@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import LabelArray
 from fieldfit.errors import FileFormatError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
 __all__ = ["LabelledGraphs", "read_graphs"]
 
@@ -37,7 +37,7 @@ class LabelledGraphs:
 
 def read_graphs(source: Source, *, with_labels: bool = True) -> LabelledGraphs:
     """Read a file of graphs, plain or gzip."""
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     graphs, labels, places = [], [], []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():

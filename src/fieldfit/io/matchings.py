@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.errors import FileFormatError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
 __all__ = ["MatchingExamples", "read_matchings"]
 
@@ -70,7 +70,7 @@ def read_matchings(
     >>> found.features[0][..., 0].tolist(), found.matched[0].tolist()
     ([[0.5, 2.0], [nan, 1.0]], [[True, False], [False, True]])
     """
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     if data[:4] == _ZIP:
         return _read_archive(name, data, general, with_labels)
     return _read_table(name, data, general, with_labels)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._registry import find, stored_classes
+from fieldfit._validation import require_output
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._container import read_container, write_container
 
@@ -180,7 +181,7 @@ def write_model(
     ``parameters`` and ``metadata`` may hold numbers, texts, lists, tuples, dictionaries, arrays
     and fieldfit's option objects.
     """
-    _require_folder(path)
+    require_output("path", path)
     stored: dict[str, NDArray[Any]] = {}
     content = {
         "kind": kind,
@@ -216,9 +217,3 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
         if name.startswith(_ARRAYS)
     }
     return ModelFile(kind, parameters, metadata, arrays)
-
-
-def _require_folder(path: str | os.PathLike[str]) -> None:
-    folder = os.path.dirname(os.fspath(path)) or "."
-    if not os.path.isdir(folder):
-        raise InvalidInputError(f"path must lie in a folder that exists, got {os.fspath(path)!r}")

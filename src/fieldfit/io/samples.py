@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._validation import require_text, shown
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
 __all__ = ["PROTEIN_ALPHABET", "Alignment", "SampleTable", "read_fasta", "read_samples"]
 
@@ -62,6 +63,8 @@ def read_samples(source: Source, delimiter: str = ",") -> SampleTable:
     >>> table.names, table.values.tolist()
     (('first', 'second'), [[0.0, 1.0], [1.0, nan]])
     """
+    if not (isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '\r\n"'):
+        raise InvalidInputError(f"delimiter must be one character, got {shown(delimiter)}")
     name, text = _text(source)
     lines = text.splitlines()
     reader = csv.reader(lines, delimiter=delimiter)
@@ -114,7 +117,9 @@ def read_fasta(
     >>> found.names, found.labels.tolist()
     (('first', 'second'), [[1, 2, 0], [2, 2, 1]])
     """
-    if not alphabet or len(set(alphabet)) < len(alphabet) or not alphabet.isascii():
+    require_text("alphabet", alphabet)
+    require_text("unknown", unknown, or_none=True)
+    if len(set(alphabet)) < len(alphabet) or not alphabet.isascii():
         raise InvalidInputError(f"alphabet must be different ASCII letters, got {alphabet!r}")
     if unknown is not None and (len(unknown) != 1 or unknown not in alphabet):
         raise InvalidInputError(
@@ -159,7 +164,7 @@ def read_fasta(
 
 
 def _text(source: Source) -> tuple[str, str]:
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     try:
         return name, data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

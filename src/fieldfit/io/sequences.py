@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 
+from fieldfit._validation import require_text
 from fieldfit.errors import FileFormatError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
 __all__ = ["decoded_lines", "read_columns", "read_crfsuite"]
 
@@ -36,6 +37,7 @@ def read_columns(source: Source, separator: str | None = None) -> list[list[tupl
     >>> sequences[0][1]
     ('reckons', 'VBZ', 'B-VP')
     """
+    require_text("separator", separator, or_none=True)
     name, lines = decoded_lines(source)
     sequences: list[list[tuple[str, ...]]] = []
     tokens: list[tuple[str, ...]] = []
@@ -64,7 +66,7 @@ def read_columns(source: Source, separator: str | None = None) -> list[list[tupl
 
 def decoded_lines(source: Source) -> tuple[str, list[str]]:
     """Name of a text file, and its lines without their ends."""
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_instance
 from fieldfit.learners.base import Fit, Learner, PenalisedProblem, Penalty, Validation
 from fieldfit.learners.camel_dual import Dual, JointDual, PiecewiseDual, WeightDual
 from fieldfit.learners.checkpoint import State
@@ -57,6 +58,10 @@ class CamelRounds(Learner):
 
     objective: Camel = field(default_factory=Camel, kw_only=False)
     inner: LBFGS = field(default_factory=LBFGS)
+
+    def __post_init__(self) -> None:
+        require_instance("objective", self.objective, Camel, "Camel()")
+        require_instance("inner", self.inner, LBFGS, "LBFGS()")
 
     @property
     def max_iter(self) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._validation import require_output
 from fieldfit.errors import InvalidInputError
 from fieldfit.io._container import read_container, write_container
 from fieldfit.io.model_file import decode, encode
@@ -53,12 +54,8 @@ class Checkpoint:
         cls, path: str | os.PathLike[str], options: object, problem: Problem, penalty: Penalty
     ) -> Checkpoint:
         """The checkpoint of a learner with these options on this problem."""
-        path = Path(path)
-        if not path.parent.is_dir() or path.is_dir():
-            raise InvalidInputError(
-                f"checkpoint must be a file in a folder that exists, got {os.fspath(path)!r}"
-            )
-        return cls(path, _identity(options, problem, penalty))
+        require_output("checkpoint", path)
+        return cls(Path(path), _identity(options, problem, penalty))
 
     def read(self) -> State | None:
         """The state in the file; ``None`` if there is no file."""

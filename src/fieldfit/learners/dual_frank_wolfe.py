@@ -32,7 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._parallel import ordered_map
+from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_instance
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import LONGEST, ActiveSet, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation
@@ -72,6 +74,11 @@ class DualFrankWolfe(Learner):
     patience: int = 10
     checkpoint_every: int = 10
 
+    def __post_init__(self) -> None:
+        require_instance("objective", self.objective, MLEStruct, "MLEStruct()")
+        require_options(self)
+        require_random_state(self.random_state)
+
     def minimize(
         self,
         problem: Problem,
@@ -86,7 +93,6 @@ class DualFrankWolfe(Learner):
 
         See `Learner.minimize`.
         """
-        require_options(self)
         model = problem.dual_model(self.objective)
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method
@@ -126,7 +132,7 @@ class Passes(Method):
     ) -> None:
         self.objective, self.model = objective, model
         self.inverse = 1.0 / l2
-        self.generator = np.random.default_rng(random_state)
+        self.generator = random_generator(random_state)
         self.n_passes = 0
         self.predicted = np.inf
         self.active_sets: list[ActiveSet] = []

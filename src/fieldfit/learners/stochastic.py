@@ -24,8 +24,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number
+from fieldfit._validation import require_flag, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.base import (
     Fit,
@@ -80,7 +81,7 @@ class Epochs(Method):
         self.options = options
         self.problem = problem
         self.n_parts = problem.problem.n_parts
-        self.generator = np.random.default_rng(options.random_state)
+        self.generator = random_generator(options.random_state)
         self.current = np.zeros(n_weights)
         self.average = np.zeros(n_weights) if options.averaging else self.current
         self.step_size = 0.0
@@ -394,7 +395,9 @@ class _Stochastic(Learner):
         require_options(self)
         require_number("step", self.step, above=0, or_none=True)
         require_number("tol", self.tol, at_least=0)
+        require_flag("averaging", self.averaging)
         require_number("decay", self.decay, at_least=0)
+        require_random_state(self.random_state)
 
     @abstractmethod
     def _method(self, problem: PenalisedProblem) -> Epochs:

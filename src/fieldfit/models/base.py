@@ -26,12 +26,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._parallel import one_blas_thread, require_jobs
+from fieldfit._random_state import require_random_state
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer, require_number
+from fieldfit._validation import require_integer, require_number, require_output
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place
 from fieldfit.io.model_file import write_model
-from fieldfit.learners.base import Learner, Penalty, Validation
+from fieldfit.learners.base import Learner, Penalty, Validation, checked_start
 from fieldfit.learners.problem import Problem
 from fieldfit.learners.registry import learner_for, make_learner
 from fieldfit.objectives.base import Objective
@@ -40,7 +42,6 @@ from fieldfit.objectives.registry import make_objective
 __all__ = [
     "FieldEstimator",
     "accuracy",
-    "as_numbers",
     "checked_labels",
     "count_labels",
     "example_weights",
@@ -141,7 +142,9 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         require_number("l1", self.l1, at_least=0)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_number("tol", self.tol, above=0)
+        require_random_state(self.random_state)
         require_jobs(self.n_jobs)
+        require_verbose(self.verbose)
 
     def _reset_fit(self) -> None:
         """Drop what an earlier fit has left, so that a fit that fails leaves no mixture."""
@@ -161,8 +164,10 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
 
         ``start`` is what the user gave, ``default_start`` where to begin otherwise (zeros).
         """
-        given = default_start if start is None else as_numbers("start", start)
-        first = problem.first_weights(given)
+        if checkpoint is not None:
+            require_output("checkpoint", checkpoint)
+        given = default_start if start is None else real_numbers("start", start)
+        first = checked_start(problem.first_weights(given), problem.n_weights)
         objective = problem.objective
         if objective is not None and objective.n_weight_sets > 1 and not self._takes_weight_sets:
             raise InvalidInputError(
@@ -247,6 +252,12 @@ def _with_clauses(status: str, clauses: list[str]) -> str:
 # -- Checks of what users hand to the estimators: one sentence that names the example ------
 
 
+def require_verbose(verbose: Any) -> None:
+    """Refuse what is no level of detail: 0 (or ``False``) is silent."""
+    if not isinstance(verbose, bool):
+        require_integer("verbose", verbose, at_least=0)
+
+
 def held_out_pair(given: Any) -> tuple[Any, Any]:
     """``validation`` of a conditional model."""
     if not (isinstance(given, (tuple, list)) and len(given) == 2):
@@ -274,24 +285,6 @@ def require_pairs(X: Any, Y: Any) -> None:
         )
 
 
-def as_numbers(name: str, given: Any, place: Place | None = None) -> FloatArray:
-    """A contiguous array of floats; the array itself if it is one.
-
-    ``name`` is the subject of the complaint, ``""`` if that is the place.
-    """
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind not in "fiubO":
-            raise TypeError
-        return np.ascontiguousarray(array, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"{name} must be an array of real numbers, got {type(given).__name__} "
-            f"{given!r:.40}".lstrip(),
-            place,
-        ) from None
-
-
 def require_features(place: Place, features: Any, n_features: int) -> None:
     """Refuse features that are not finite, or not as many as in the first example of the fit."""
     values = features.data if hasattr(features, "tocsr") else features
@@ -313,10 +306,7 @@ def checked_labels(
 
     ``n_labels=None``: any number of labels.
     """
-    try:
-        array = np.asarray(given)
-    except ValueError:  # rows of different lengths
-        raise InvalidInputError(f"must have shape {shape} as its example", place) from None
+    array = plain_array("", given, place)
     if array.shape != shape:
         raise InvalidInputError(f"must have shape {shape} as its example, got {array.shape}", place)
     if array.dtype.kind not in "iub":
@@ -357,7 +347,7 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
     """``sample_weight``: one finite number of at least 0 for each example."""
     if given is None:
         return None
-    weights = as_numbers("sample_weight", given)
+    weights = real_numbers("sample_weight", given)
     if weights.shape != (count,):
         raise InvalidInputError(
             f"sample_weight must have shape ({count},), one number for each example, "
@@ -368,6 +358,8 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
         raise InvalidInputError(
             f"sample_weight[{bad[0]}] must be a finite number of at least 0, got {weights[bad[0]]}"
         )
+    if not weights.any():
+        raise InvalidInputError("sample_weight must not be 0 for every example, got only zeros")
     return weights
 
 

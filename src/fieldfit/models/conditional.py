@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer, require_one_of
+from fieldfit._validation import require_flag, require_integer, require_one_of
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.template import Block
+from fieldfit.graph.template import Block, Tying
 from fieldfit.learners.base import Learner, Validation
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import (
@@ -49,6 +50,7 @@ from fieldfit.models.parts import (
     even_groups,
     make_parts,
     mini_batches,
+    require_draws,
 )
 from fieldfit.objectives.base import Objective
 
@@ -60,9 +62,10 @@ Examples = Sequence[Any]
 class ConditionalEstimator(FieldEstimator):
     """Abstract base: subclasses read examples, make problems of them, and decode.
 
-    Options besides those of `FieldEstimator`: ``decode`` and ``batch_size``.
+    Options besides those of `FieldEstimator`: ``fit_intercept``, ``decode`` and ``batch_size``.
     """
 
+    fit_intercept: bool
     decode: str | None
     batch_size: int | None
 
@@ -182,6 +185,7 @@ class ConditionalEstimator(FieldEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_integer("batch_size", self.batch_size, at_least=1, or_none=True)
+        require_flag("fit_intercept", self.fit_intercept)
 
     def _decoding(self, objective: Objective) -> str:
         require_one_of("decode", self.decode, ("marginals", "map"), or_none=True)
@@ -203,12 +207,12 @@ class ConditionalEstimator(FieldEstimator):
 class FactorGraphCRF(ConditionalEstimator):
     """Abstract base: subclasses measure and read one example, and name the blocks of its tables.
 
-    Options besides those of `ConditionalEstimator`: ``fit_intercept`` and ``n_labels``.
+    Options besides those of `ConditionalEstimator`: ``pairwise`` and ``n_labels``.
     """
 
     _takes_weight_sets = True
 
-    fit_intercept: bool
+    pairwise: Tying
     n_labels: int | None
 
     n_labels_: int
@@ -244,7 +248,9 @@ class FactorGraphCRF(ConditionalEstimator):
         """
         self._require_fit()
         self._require_potentials("sample")
-        generators = np.random.default_rng(random_state).spawn(len(X))
+        require_list("X", X)
+        require_draws(n_samples, burn_in, n_sweeps_between)
+        generators = random_generator(random_state).spawn(len(X))
         drawn = []
         groups = [np.array([index]) for index in range(len(X))]
         parts = make_parts(groups, self._reader(X), self._blocks)
@@ -269,6 +275,10 @@ class FactorGraphCRF(ConditionalEstimator):
     @abstractmethod
     def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
         """Blocks of the tables of a union graph."""
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        require_one_of("pairwise", self.pairwise, get_args(Tying))
 
     # -- from examples to parts ---------------------------------------------------------------
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError, Place
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, checked_pairs
 from fieldfit.graph.template import Block, Tying
-from fieldfit.models.base import as_numbers
 from fieldfit.models.conditional import FactorGraphCRF
 from fieldfit.models.grid_crf import edge_blocks
 from fieldfit.models.parts import Example
@@ -152,38 +152,16 @@ def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | 
             Place("X", index),
         )
     is_sparse = hasattr(x[0], "tocsr")
-    nodes = x[0].tocsr() if is_sparse else as_numbers("node features", x[0], Place("X", index))
+    nodes = x[0].tocsr() if is_sparse else real_numbers("node features", x[0], Place("X", index))
     if nodes.ndim != 2 or nodes.shape[0] == 0:
         raise InvalidInputError(
             f"node features must have shape (N, F) with at least one node, got {nodes.shape}",
             Place("X", index),
         )
-    try:
-        edges = np.asarray(x[1])
-    except ValueError:
-        raise InvalidInputError("edges must have shape (E, 2)", Place("X", index)) from None
-    if edges.size == 0:
-        edges = np.zeros((0, 2), dtype=np.int64)
-    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"edges must be integers of shape (E, 2), got dtype {edges.dtype} and "
-            f"shape {edges.shape}",
-            Place("X", index),
-        )
-    if edges.size and (edges.min() < 0 or edges.max() >= nodes.shape[0]):
-        raise InvalidInputError(
-            f"edges must join nodes 0..{nodes.shape[0] - 1}, "
-            f"got node {edges.min() if edges.min() < 0 else edges.max()}",
-            Place("X", index),
-        )
-    if np.any(edges[:, 0] == edges[:, 1]):
-        loop = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
-        raise InvalidInputError(
-            f"edges must join two different nodes, got one from {loop} to itself", Place("X", index)
-        )
+    edges = checked_pairs(x[1], int(nodes.shape[0]), Place("X", index), "nodes").astype(np.int64)
     if len(x) == 2 or x[2] is None:
-        return nodes, edges.astype(np.int64), None
-    features = as_numbers("edge features", x[2], Place("X", index))
+        return nodes, edges, None
+    features = real_numbers("edge features", x[2], Place("X", index))
     if features.ndim != 2 or features.shape[0] != len(edges):
         raise InvalidInputError(
             f"edge features must have shape ({len(edges)}, D), got {features.shape}",
@@ -193,4 +171,4 @@ def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | 
         raise InvalidInputError(
             "edge features must be finite, got NaN or infinity", Place("X", index)
         )
-    return nodes, edges.astype(np.int64), features
+    return nodes, edges, features

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import integers, plain_array, real_numbers
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_one_of
+from fieldfit._validation import require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
-from fieldfit.models.base import as_numbers
 from fieldfit.models.conditional import FactorGraphCRF
 from fieldfit.models.parts import Example, grid_graph
 from fieldfit.objectives.base import Objective
@@ -122,11 +122,13 @@ class GridCRF(FactorGraphCRF):
         super()._check_options()
         require_one_of("neighbors", self.neighbors, (4, 8))
         require_one_of("directions", self.directions, ("separate", "shared"))
-        chosen = self.edge_features
-        if not (isinstance(chosen, bool) or np.asarray(chosen).dtype.kind in "iu"):
-            raise InvalidInputError(
-                f"edge_features must be True, False or numbers of features, got {chosen!r}"
-            )
+        if not isinstance(self.edge_features, bool):
+            chosen = integers("edge_features", self.edge_features)
+            if chosen.ndim != 1:
+                raise InvalidInputError(
+                    "edge_features must be True, False or numbers of features, "
+                    f"got {shown(self.edge_features)}"
+                )
         if self.directions == "shared" and self.pairwise == "full":
             raise InvalidInputError(
                 "directions='shared' needs pairwise='symmetric', 'potts' or 'potts-labels', "
@@ -142,7 +144,7 @@ class GridCRF(FactorGraphCRF):
 
     def _example(self, index: int, x: Any) -> Example:
         height, width, n_features = _shape(index, x)
-        features = as_numbers("", x, Place("X", index)).reshape(-1, n_features)
+        features = real_numbers("", x, Place("X", index)).reshape(-1, n_features)
         if not np.isfinite(features).all():
             pixel, feature = np.argwhere(~np.isfinite(features))[0]
             raise InvalidInputError(
@@ -218,12 +220,7 @@ def edge_blocks(
 
 def _shape(index: int, x: Any) -> tuple[int, int, int]:
     """Height, width and number of features of one example."""
-    try:
-        shape = np.shape(x)
-    except ValueError:  # rows of different lengths
-        raise InvalidInputError(
-            "must be an array, got rows of different shapes", Place("X", index)
-        ) from None
+    shape = plain_array("", x, Place("X", index)).shape
     if len(shape) not in (2, 3) or 0 in shape:
         raise InvalidInputError(
             f"must have shape (height, width) or (height, width, features), none of "

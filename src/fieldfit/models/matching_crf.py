@@ -16,7 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array, real_numbers
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_flag, require_integer
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.inference.matching.matching_marginals import matching_marginals, matching_oracle
 from fieldfit.inference.matching.matching_partition import matching_partition
@@ -63,7 +66,7 @@ def agreement(
 
 def checked_features(place: Place, x: Any, kind: Kind, perfect: bool) -> FloatArray:
     """Features ``(n, m, K)``, NaN where there is no edge."""
-    array = np.asarray(x, dtype=np.float64)
+    array = real_numbers("", x, place)
     if array.ndim != 3:
         raise InvalidInputError(f"must have shape (n, m, n_features), got {array.shape}", place)
     if np.isinf(array[~np.isnan(array).any(axis=2)]).any():
@@ -97,7 +100,7 @@ def checked_capacities(
     pair = given if isinstance(given, (tuple, list)) else (given, given)
     found = []
     for side, count in zip(pair, shape, strict=True):
-        array = np.asarray(side)
+        array = plain_array(f"capacities[{index}]", side)
         if array.dtype.kind not in "iu" or array.shape not in ((), (count,)):
             raise InvalidInputError(
                 f"capacities[{index}] must be integers, {shape[0]} of rows and {shape[1]} of "
@@ -115,7 +118,7 @@ def checked_matching(place: Place, y: Any, polytope: MatchingPolytope) -> FloatA
 
 
 def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
-    matrix = np.asarray(y)
+    matrix = plain_array("", y, place)
     if matrix.shape != polytope.shape or not np.isin(matrix, (0, 1)).all():
         raise InvalidInputError(
             f"must be a matrix of 0 and 1 of shape {polytope.shape} with capacities, got "
@@ -142,7 +145,7 @@ def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatA
 
 
 def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
-    partners = np.asarray(y)
+    partners = plain_array("", y, place)
     n_rows, n_columns = polytope.shape
     if partners.shape != (n_rows,) or partners.dtype.kind not in "iu":
         raise InvalidInputError(
@@ -405,7 +408,8 @@ class MatchingCRF(FieldEstimator):
         Each edge gets noise of its own, which is not quite a draw of the model (Papandreou and
         Yuille, ICCV 2011): matchings that differ in one exchange are drawn too much alike.
         """
-        rng = np.random.default_rng(self.random_state if random_state is None else random_state)
+        require_integer("n_samples", n_samples, at_least=0)
+        rng = random_generator(self.random_state if random_state is None else random_state)
         drawn = []
         for polytope, matrix in self._weight_matrices(X, None):
             rows = []
@@ -424,6 +428,7 @@ class MatchingCRF(FieldEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_kind(self.kind)
+        require_flag("perfect", self.perfect)
         require_capacity(self.capacity, self.kind)
         self._rho()
 

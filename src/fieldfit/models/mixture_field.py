@@ -27,7 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import real_numbers
 from fieldfit._parallel import n_threads, ordered_map
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_number
 from fieldfit.errors import InvalidInputError
@@ -258,8 +260,13 @@ class MixtureField(FieldEstimator):
 
     def score(self, Z: ArrayLike, Y: ArrayLike, alpha: ArrayLike) -> float:
         """Minus the mean squared error of the predicted signal, so that larger is better."""
-        error = np.asarray(Z, dtype=np.float64) - self.predict(Y, alpha)
-        return -float(np.mean(error**2))
+        signal = real_numbers("Z", Z)
+        found = self.predict(Y, alpha)
+        if signal.shape != found.shape:
+            raise InvalidInputError(f"Z must have the shape {found.shape} of Y, got {signal.shape}")
+        if signal.size == 0 or not np.isfinite(signal).all():
+            raise InvalidInputError("Z must hold at least one number and only finite ones")
+        return -float(np.mean((signal - found) ** 2))
 
     def infer(self, Y: ArrayLike, alpha: ArrayLike) -> MixturePosterior:
         """Beliefs, signal and convergence for noisy observations.
@@ -315,9 +322,7 @@ class MixtureField(FieldEstimator):
         the data under that surrogate, not under its own exact distribution.
         """
         self._require_fit()
-        generator = np.random.default_rng(
-            self.random_state if random_state is None else random_state
-        )
+        generator = random_generator(self.random_state if random_state is None else random_state)
         labels = draw_labels(
             self.graph_, self.potentials_, n_samples, generator, BURN_IN, SWEEPS_BETWEEN
         )

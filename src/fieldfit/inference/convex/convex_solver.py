@@ -14,9 +14,9 @@ from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.entropy.counting_numbers import Entropy
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Inference, Progress, ending
+from fieldfit.inference.base import Inference, Progress, ending, require_model, require_result
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
 
 __all__ = ["ConvexResult", "ConvexSolver"]
@@ -66,6 +66,7 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs and maximum of one graph; ``weights`` take the place of the entropy."""
+        require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress, weights)
 
     def run_batch(
@@ -78,7 +79,8 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
-        require_graph(batch.graph, potentials)
+        require_model(batch, potentials, progress)
+        require_result(init)
         chosen = positive_weights(batch, self.entropy, weights)
         problem = ConvexProblem.of(batch, potentials, chosen, observed)
         found = self._solve(problem, init, progress)

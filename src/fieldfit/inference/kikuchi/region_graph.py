@@ -40,7 +40,7 @@ from fieldfit.graph.ragged import offsets_of
 from fieldfit.inference.kikuchi.region_sets import SetFamily, row_codes
 from fieldfit.inference.kikuchi.region_sweeps import RegionArrays
 
-__all__ = ["MapPool", "RegionGraph", "Regions", "offsets_of", "union_of_regions"]
+__all__ = ["MapPool", "RegionGraph", "Regions", "offsets_of", "require_regions", "union_of_regions"]
 
 NAMES = ("bethe", "plaquettes")
 
@@ -191,6 +191,12 @@ Regions = str | Sequence[Sequence[int]] | RegionGraph
 Key = str | tuple[tuple[int, ...], ...]
 
 _KNOWN: WeakKeyDictionary[FactorGraph, dict[Any, RegionGraph]] = WeakKeyDictionary()
+
+
+def require_regions(regions: Any) -> None:
+    """Refuse what says nothing about the regions of a graph."""
+    if not isinstance(regions, RegionGraph):
+        _checked_key(regions)
 
 
 def _checked_key(regions: str | Sequence[Sequence[int]]) -> Key:

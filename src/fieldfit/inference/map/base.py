@@ -51,6 +51,7 @@ class MapSearch(ABC):
         ``progress`` is told (iterations, residual) by message passing; other searches have no such
         figures and ignore it.
         """
+        require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
         return self.run_batch(Batch.of([graph]), potentials, observed, progress)
 
     @abstractmethod

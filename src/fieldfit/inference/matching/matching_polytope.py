@@ -27,6 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit._validation import require_flag, require_number, require_one_of
 from fieldfit.errors import InvalidInputError
@@ -113,7 +114,7 @@ def checked_weights(
 ) -> NDArray[np.float64]:
     """A matrix of numbers below +inf, symmetric (but for the diagonal) for a general graph."""
     require_one_of("kind", kind, ("bipartite", "general"))
-    array = np.asarray(weights)
+    array = plain_array(name, weights)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"{name} must be a numeric matrix, got dtype {array.dtype} and shape {array.shape}"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._arrays import integers
 from fieldfit._parallel import require_jobs
 from fieldfit._validation import (
     require_instance,
@@ -31,7 +32,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress
+from fieldfit.inference.base import Evidence, Inference, Progress, require_model, require_result
 from fieldfit.inference.messages.message_run import MessageRun, build_model, initial_state
 from fieldfit.inference.messages.optimized_tree_weights import optimize_weights
 from fieldfit.inference.messages.schedule import SCHEDULES
@@ -96,6 +97,8 @@ class SumProduct(Inference):
 
         ``init`` is an earlier result of sum-product on graphs of this structure.
         """
+        require_model(batch, potentials, progress)
+        require_result(init)
         graph = batch.graph
         free = None
         if observed is not None and not np.isneginf(potentials.factor_values).any():
@@ -140,6 +143,8 @@ class SumProduct(Inference):
         require_number("tol", self.tol, above=0)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_jobs(self.n_jobs)
+        if self.order is not None:
+            integers("order", self.order)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"

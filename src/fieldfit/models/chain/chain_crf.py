@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_number
+from fieldfit._validation import (
+    require_flag,
+    require_integer,
+    require_number,
+    require_one_of,
+    shown,
+)
 from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.learners.problem import Part, Problem
@@ -342,6 +348,7 @@ class ChainCRF(ConditionalEstimator):
         0.93 word:the / DET
         """
         self._require_fit()
+        require_integer("n", n, at_least=0)
         order = np.argsort(-np.abs(self.weights_), kind="stable")[:n]
         attributes = self.attributes_
         return [(float(self.weights_[k]), self._describe_weight(int(k), attributes)) for k in order]
@@ -354,13 +361,21 @@ class ChainCRF(ConditionalEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_number("min_freq", self.min_freq, at_least=0)
+        require_one_of("all_possible_states", self.all_possible_states, (True, False), or_none=True)
+        require_flag("all_possible_transitions", self.all_possible_transitions)
+        require_flag("boundary_weights", self.boundary_weights)
 
     def _sequences(self, X: Sequences) -> Sequences:
         """The sequences of tokens in ``X``; subclasses may be given more than these."""
-        if isinstance(X, (str, bytes)) or hasattr(X, "tocsr") or not hasattr(X, "__len__"):
+        if isinstance(X, (str, bytes, dict)) or hasattr(X, "tocsr") or not hasattr(X, "__len__"):
             raise InvalidInputError(
                 f"must be a list of sequences, got {type(X).__name__}", Place("X")
             )
+        for index, x in enumerate(X):
+            if not hasattr(x, "__len__") and not hasattr(x, "tocsr"):
+                raise InvalidInputError(
+                    f"must be a sequence of tokens, got {shown(x)}", Place("X", index)
+                )
         return X
 
     def _encode_training(self, X: Sequences, labels: LabelArray) -> EncodedTokens:

@@ -16,18 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer
+from fieldfit._validation import require_flag, require_integer, require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.template import Block, Tying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
 from fieldfit.learners.problem import Part, Problem
+from fieldfit.models.base import require_list
 from fieldfit.models.chain.chain_crf import ChainCRF, describe_pair
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_parts import CHAIN, chain_parts
@@ -263,9 +264,11 @@ class SkipChainCRF(ChainCRF):
             if not (value is None or isinstance(value, str) or callable(value)):
                 raise InvalidInputError(
                     f"{option} must be the name of a feature, a function of a sequence, or None, "
-                    f"got {value!r}"
+                    f"got {shown(value)}"
                 )
         require_integer("max_links", self.max_links, at_least=2)
+        require_one_of("skip_table", self.skip_table, get_args(Tying))
+        require_flag("edge_features", self.edge_features)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file; functions among the options cannot be written."""
@@ -279,9 +282,11 @@ class SkipChainCRF(ChainCRF):
 
     def _sequences(self, X: Sequence[Any]) -> Sequence[Any]:
         """The sequences themselves, without what only says how tokens are joined."""
+        require_list("X", X)
         if self.skip_edges is None:
             X = [self._unpacked(index, x)[0] for index, x in enumerate(X)]
         keys = {key for key in (self.skip_edges, self.breaks) if isinstance(key, str)}
+        X = super()._sequences(X)
         return [without_keys(x, keys) for x in X] if keys else X
 
     def _unpacked(self, index: int, x: Any) -> tuple[Any, Any, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
-from fieldfit._validation import require_one_of
+from fieldfit._validation import require_number, require_one_of
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import Encoding, IsingParameters
@@ -111,6 +111,7 @@ class IsingModel(PairwiseMRF):
 
     def summary(self, level: float = 0.95, names: Any = None) -> str:
         """A table of estimates, standard errors and intervals; strongest couplings first."""
+        require_number("level", level, above=0, below=1)
         shown = self._names(names)
         labels = shown + [f"{shown[i]} - {shown[j]}" for i, j in self.edges_]
         errors = self.standard_errors_
@@ -149,6 +150,8 @@ class IsingModel(PairwiseMRF):
         """
         from fieldfit.plot import plot_network
 
+        require_number("minimum", minimum, at_least=0)
+        require_number("level", level, above=0, below=1, or_none=True)
         shown = self.couplings_
         if level is not None:
             ends = self.confidence_intervals(level)[self.n_features_in_ :]

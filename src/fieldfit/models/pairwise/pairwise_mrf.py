@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._random_state import as_seed, random_generator
 from fieldfit._typing import FloatArray, LabelMatrix
+from fieldfit._validation import require_number, shown
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
@@ -24,7 +26,6 @@ from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.base import Validation
-from fieldfit.learners.registry import as_seed
 from fieldfit.models.base import FieldEstimator, Path
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters, checked_edges
@@ -134,7 +135,7 @@ class PairwiseMRF(FieldEstimator):
         each gives a sample every ``n_sweeps_between``.
         """
         self._require_fit()
-        generator = np.random.default_rng(random_state)
+        generator = random_generator(random_state)
         drawn = draw_labels(*self.to_model(), n_samples, generator, burn_in, n_sweeps_between)
         return self._values(drawn.astype(np.int64))
 
@@ -226,8 +227,7 @@ class PairwiseMRF(FieldEstimator):
         """Lower and upper ends, one row for each estimate: estimate -+ z standard errors."""
         from scipy.special import ndtri
 
-        if not 0.0 < level < 1.0:
-            raise InvalidInputError(f"level must be between 0 and 1, got {level!r}")
+        require_number("level", level, above=0, below=1)
         half = float(ndtri(0.5 + level / 2.0)) * self.standard_errors_
         estimates = self._estimates()
         return np.stack([estimates - half, estimates + half], axis=1)
@@ -321,8 +321,8 @@ class PairwiseMRF(FieldEstimator):
         """Names of the variables: the given ones, those of a data frame, or numbers."""
         if names is None:
             names = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        if len(names) != self.n_features_in_:
+        if not hasattr(names, "__len__") or len(names) != self.n_features_in_:
             raise InvalidInputError(
-                f"names must have {self.n_features_in_} entries, got {len(names)}"
+                f"names must have {self.n_features_in_} entries, got {shown(names)}"
             )
         return [str(name) for name in names]

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import integers
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
-from fieldfit._validation import require_integer, require_number, require_one_of
+from fieldfit._validation import require_integer, require_number, require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
@@ -139,7 +140,7 @@ class PottsModel(PairwiseMRF):
         require_one_of("correction", correction, ("average-product",), or_none=True)
         tables = self.zero_sum_couplings_ if gauge == "zero-sum" else self.couplings_
         q = tables.shape[1]
-        ignored = np.asarray(ignore_labels, dtype=np.int64).reshape(-1)
+        ignored = integers("ignore_labels", ignore_labels).reshape(-1)
         if ignored.size and (ignored.min() < 0 or ignored.max() >= q):
             raise InvalidInputError(f"ignore_labels must be in 0..{q - 1}, got {ignored.tolist()}")
         kept = np.setdiff1d(np.arange(q), ignored)
@@ -160,6 +161,7 @@ class PottsModel(PairwiseMRF):
 
     def summary(self, n_pairs: int = 20, names: Any = None) -> str:
         """The strongest pairs as a table."""
+        require_integer("n_pairs", n_pairs, at_least=0)
         shown = self._names(names)
         scores = self.contact_scores()
         strength = self.contact_scores(correction=None)
@@ -183,6 +185,7 @@ class PottsModel(PairwiseMRF):
         """Map of the strongest pairs, above the diagonal; known contacts below it."""
         from fieldfit.plot import plot_contacts
 
+        require_integer("n_pairs", n_pairs, at_least=0)
         return plot_contacts(self.contact_scores(), ax=ax, contacts=contacts, n_pairs=n_pairs)
 
     # -- what the base class asks ---------------------------------------------------------
@@ -224,7 +227,7 @@ class PottsModel(PairwiseMRF):
         if isinstance(weight, str):
             if weight != "identity":
                 raise InvalidInputError(
-                    f"sample_weight must be an array, None or 'identity', got {weight!r}"
+                    f"sample_weight must be an array, None or 'identity', got {shown(weight)}"
                 )
             return sequence_weights(labels, self.identity, n_jobs=self.n_jobs)
         return checked_sample_weight(weight, len(labels))
