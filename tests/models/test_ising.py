@@ -294,7 +294,7 @@ def test_bad_samples_are_refused(samples, message):
         ([[0, 5]], r"variables 0\.\.4, got \[0, 5\] at 0"),
         ([[0, 1], [1, 0]], r"every pair once, got \[1, 0\] again at 1"),
         ([[2, 2]], "two different variables"),
-        ([[0.5, 1.0]], "integer array"),
+        ([[0.5, 1.0]], "edges must be integers, got dtype float64"),
         ([0, 1], r"shape \(n_edges, 2\)"),
     ],
 )

@@ -56,7 +56,7 @@ def examples(name):
             images[..., 1:],
         ),
         "MixtureField": (MixtureField("bethe"), (labels, EDGES), labels * 0.4),
-        "PottsModel": (PottsModel(l2=0.3), (labels + 1,), labels + 1),
+        "PottsModel": (PottsModel(n_labels=3, l2=0.3), (labels + 1,), labels + 1),
         "SkipChainCRF": (SkipChainCRF(skip_edges="key", l2=0.3), (linked, NAMES), linked),
     }[name]
 

@@ -48,6 +48,7 @@ __all__ = [
     "held_out_pair",
     "require_features",
     "require_list",
+    "require_no_gaps",
     "require_pairs",
 ]
 
@@ -300,9 +301,13 @@ def require_features(place: Place, features: Any, n_features: int) -> None:
 
 
 def checked_labels(
-    place: Place, given: Any, shape: tuple[int, ...], n_labels: int | None
+    place: Place,
+    given: Any,
+    shape: tuple[int, ...],
+    n_labels: int | None,
+    ignore_label: int | None = None,
 ) -> LabelArray:
-    """Integer labels of a given shape, flat; ``-1`` is missing.
+    """Integer labels of a given shape, flat; ``-1`` is missing, and so is ``ignore_label``.
 
     ``n_labels=None``: any number of labels.
     """
@@ -311,16 +316,24 @@ def checked_labels(
         raise InvalidInputError(f"must have shape {shape} as its example, got {array.shape}", place)
     if array.dtype.kind not in "iub":
         raise InvalidInputError(f"must hold integer labels, got dtype {array.dtype}", place)
+    array = array.reshape(-1).astype(np.uint64 if array.dtype.kind == "u" else np.int64)
+    if ignore_label is not None:
+        array = np.where(array == ignore_label, -1, array.astype(np.int64))
     lowest, largest = int(array.min(initial=0)), int(array.max(initial=0))
     if lowest < -1:
         raise InvalidInputError(f"labels must be at least -1 (missing), got {lowest}", place)
-    if n_labels is not None and largest >= n_labels:
-        raise InvalidInputError(f"labels must be in 0..{n_labels - 1}, got {largest}", place)
-    return array.reshape(-1).astype(np.int32)
+    if largest >= (MAX_LABEL if n_labels is None else n_labels):
+        allowed = f"in 0..{n_labels - 1}" if n_labels is not None else f"below {MAX_LABEL}"
+        raise InvalidInputError(f"labels must be {allowed}, got {largest}", place)
+    return array.astype(np.int32)
+
+
+#: Labels are 32-bit.
+MAX_LABEL = 2**31 - 1
 
 
 def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
-    """How many labels there are: as many as is said, or one more than the largest seen."""
+    """How many labels there are: as many as is said, or as many as were seen."""
     if n_labels is not None:
         require_integer("n_labels", n_labels, at_least=2)
         for index, given in enumerate(labels):
@@ -340,7 +353,25 @@ def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
             f"got {found}; n_labels=2 or more states the number of labels",
             Place("Y"),
         )
-    return int(seen[-1]) + 1
+    largest = int(seen[-1])
+    require_no_gaps(seen, "Y", f"-1 or ignore_label={largest} counts it as missing, ")
+    return largest + 1
+
+
+def require_no_gaps(seen: NDArray[Any], argument: str, remedy: str = "") -> None:
+    """Refuse labels with gaps: a void label of 255 would ask for 256 labels, a scale 1..5 for six.
+
+    ``seen`` are the labels that occur, ascending.
+    """
+    largest = int(seen[-1])
+    if largest >= len(seen):
+        gap = int(np.argmax(seen != np.arange(len(seen))))
+        raise InvalidInputError(
+            f"must hold labels 0..K-1 without gaps, got {largest} and no {gap}: {remedy}"
+            f"np.unique({argument}, return_inverse=True) renumbers labels, and n_labels="
+            f"{largest + 1} says that labels may be absent",
+            Place(argument),
+        )
 
 
 def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_one_of
-from fieldfit.errors import InvalidInputError, Place
+from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
 from fieldfit.learners.base import Learner, Validation
@@ -57,6 +57,9 @@ from fieldfit.objectives.base import Objective
 __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
 Examples = Sequence[Any]
+
+#: Of the tables of one example, which are in memory at once.
+MAX_TABLE_BYTES = 4e9
 
 
 class ConditionalEstimator(FieldEstimator):
@@ -207,13 +210,15 @@ class ConditionalEstimator(FieldEstimator):
 class FactorGraphCRF(ConditionalEstimator):
     """Abstract base: subclasses measure and read one example, and name the blocks of its tables.
 
-    Options besides those of `ConditionalEstimator`: ``pairwise`` and ``n_labels``.
+    Options besides those of `ConditionalEstimator`: ``pairwise``, ``n_labels`` and
+    ``ignore_label``.
     """
 
     _takes_weight_sets = True
 
     pairwise: Tying
     n_labels: int | None
+    ignore_label: int | None
 
     n_labels_: int
     n_features_in_: int
@@ -279,6 +284,8 @@ class FactorGraphCRF(ConditionalEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_one_of("pairwise", self.pairwise, get_args(Tying))
+        require_integer("n_labels", self.n_labels, at_least=2, or_none=True)
+        require_integer("ignore_label", self.ignore_label, or_none=True)
 
     # -- from examples to parts ---------------------------------------------------------------
 
@@ -287,6 +294,7 @@ class FactorGraphCRF(ConditionalEstimator):
     ) -> Problem:
         labels = self._checked_labels(X, Y, None)
         self.n_labels_ = count_labels(labels, self.n_labels)
+        self._require_memory(X)
         if self._is_stochastic(objective):
             groups = mini_batches(len(X), self.batch_size)
         elif objective.problem_kind == "dual":
@@ -311,16 +319,33 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _checked_labels(self, X: Examples, Y: Examples, n_labels: int | None) -> list[LabelArray]:
         return [
-            checked_labels(Place("Y", index), y, self._measure(index, x)[0], n_labels)
+            checked_labels(
+                Place("Y", index), y, self._measure(index, x)[0], n_labels, self.ignore_label
+            )
             for index, (x, y) in enumerate(zip(X, Y, strict=True))
         ]
 
     def _groups(self, X: Examples) -> list[NDArray[Any]]:
+        return even_groups(self._entries(X), self.batch_size)
+
+    def _entries(self, X: Examples) -> list[int]:
+        """Numbers of unary and table entries of each example."""
         entries = []
         for index, x in enumerate(X):
             shape, n_edges = self._measure(index, x)
             entries.append(int(np.prod(shape)) * self.n_labels_ + n_edges * self.n_labels_**2)
-        return even_groups(entries, self.batch_size)
+        return entries
+
+    def _require_memory(self, X: Examples) -> None:
+        """Refuse tables that no machine would like to hold, before they are made."""
+        entries = self._entries(X)
+        largest = int(np.argmax(entries))
+        if 8.0 * entries[largest] > MAX_TABLE_BYTES:
+            raise TooLargeError(
+                f"{self.n_labels_} labels need tables of {8e-9 * entries[largest]:.3g} GB for this "
+                f"example, at most {1e-9 * MAX_TABLE_BYTES:.3g} GB are allowed: are these classes?",
+                Place("Y", largest),
+            )
 
     def _reader(self, X: Examples) -> Callable[[int], Example]:
         """A function that reads one example; the first one of a fit says how many features."""

@@ -52,7 +52,11 @@ class GraphCRF(FactorGraphCRF):
         ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
         objective was made for.
     n_labels
-        Number of labels, if larger than what the training labels show.
+        Number of labels.  ``None``: as many as the training labels show, which must then be 0..K-1
+        without gaps.
+    ignore_label
+        A label that says "not labelled", besides ``-1``: nodes that have it (255, say) are missing
+        in ``fit``, ``score`` and wherever labels are given.
     batch_size
         Examples that are evaluated together, and for a stochastic learner the mini-batch.
         ``None``: as memory suggests, or 20 mini-batches.
@@ -82,6 +86,7 @@ class GraphCRF(FactorGraphCRF):
         pairwise: Tying = "symmetric",
         decode: str | None = None,
         n_labels: int | None = None,
+        ignore_label: int | None = None,
         batch_size: int | None = None,
         random_state: int | None = 0,
         n_jobs: int | None = None,
@@ -97,6 +102,7 @@ class GraphCRF(FactorGraphCRF):
         self.pairwise = pairwise
         self.decode = decode
         self.n_labels = n_labels
+        self.ignore_label = ignore_label
         self.batch_size = batch_size
         self.random_state = random_state
         self.n_jobs = n_jobs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._arrays import integers, plain_array, real_numbers
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
@@ -61,7 +61,11 @@ class GridCRF(FactorGraphCRF):
         ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
         objective was made for.
     n_labels
-        Number of labels, if larger than what the training labels show.
+        Number of labels.  ``None``: as many as the training labels show, which must then be 0..K-1
+        without gaps.
+    ignore_label
+        A label that says "not labelled", besides ``-1``: pixels that have it (255, say) are missing
+        in ``fit``, ``score`` and wherever labels are given.
     batch_size
         Examples that are evaluated together, and for a stochastic learner the mini-batch.
         ``None``: as memory suggests, or 20 mini-batches.
@@ -95,6 +99,7 @@ class GridCRF(FactorGraphCRF):
         edge_features: bool | Sequence[int] = False,
         decode: str | None = None,
         n_labels: int | None = None,
+        ignore_label: int | None = None,
         batch_size: int | None = None,
         random_state: int | None = 0,
         n_jobs: int | None = None,
@@ -113,6 +118,7 @@ class GridCRF(FactorGraphCRF):
         self.edge_features = edge_features
         self.decode = decode
         self.n_labels = n_labels
+        self.ignore_label = ignore_label
         self.batch_size = batch_size
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -122,13 +128,12 @@ class GridCRF(FactorGraphCRF):
         super()._check_options()
         require_one_of("neighbors", self.neighbors, (4, 8))
         require_one_of("directions", self.directions, ("separate", "shared"))
-        if not isinstance(self.edge_features, bool):
-            chosen = integers("edge_features", self.edge_features)
-            if chosen.ndim != 1:
-                raise InvalidInputError(
-                    "edge_features must be True, False or numbers of features, "
-                    f"got {shown(self.edge_features)}"
-                )
+        chosen = plain_array("edge_features", self.edge_features)
+        if not (isinstance(self.edge_features, bool) or _are_numbers(chosen)):
+            raise InvalidInputError(
+                "edge_features must be True, False or numbers of features, "
+                f"got {shown(self.edge_features)}"
+            )
         if self.directions == "shared" and self.pairwise == "full":
             raise InvalidInputError(
                 "directions='shared' needs pairwise='symmetric', 'potts' or 'potts-labels', "
@@ -216,6 +221,10 @@ def edge_blocks(
             )
         )
     return blocks
+
+
+def _are_numbers(chosen: NDArray[Any]) -> bool:
+    return chosen.ndim == 1 and (chosen.dtype.kind in "iu" or chosen.size == 0)
 
 
 def _shape(index: int, x: Any) -> tuple[int, int, int]:

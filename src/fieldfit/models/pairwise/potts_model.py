@@ -25,6 +25,7 @@ from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit._validation import require_integer, require_number, require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
+from fieldfit.models.base import require_no_gaps
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
 from fieldfit.models.pairwise.sample_data import (
@@ -45,7 +46,7 @@ class PottsModel(PairwiseMRF):
     Parameters
     ----------
     n_labels
-        ``q``; ``None`` takes one more than the largest label in the samples.
+        ``q``; ``None``: as many as the samples show, which must then be 0..q-1 without gaps.
     objective, l2, l1, max_iter, tol, learner, random_state, n_jobs, verbose
         As for `IsingModel`.  Tables are redundant, and a penalty chooses among equal
         distributions; with ``l2 = 0`` the learner's answer does.
@@ -211,9 +212,10 @@ class PottsModel(PairwiseMRF):
     def _check_columns(self, labels: LabelMatrix) -> None:
         seen = np.unique(labels[labels >= 0])
         if len(seen) < 2:
-            raise InvalidInputError(
-                f"must have at least two labels, got only {seen[0]}", Place("samples")
-            )
+            found = f"only {seen[0]}" if len(seen) else "none"
+            raise InvalidInputError(f"must have at least two labels, got {found}", Place("samples"))
+        if self.n_labels is None:
+            require_no_gaps(seen, "samples")
         least = np.where(labels < 0, MAX_LABELS, labels).min(axis=0)
         constant = np.flatnonzero(least == labels.max(axis=0))
         if len(constant) and self.l2 == 0.0:
