@@ -146,7 +146,7 @@ def test_files_of_another_version(path):
     with pytest.raises(FileFormatError, match=r"does not fit this version.*no_such_option"):
         load(rewritten(path, parameters={**stored.parameters, "no_such_option": 1}))
     rewritten(path, parameters=stored.parameters)
-    with pytest.raises(FileFormatError, match=r"does not fit this version.*n_iter"):
+    with pytest.raises(FileFormatError, match=r"expected an entry 'n_iter', found none"):
         load(rewritten(path, metadata={}))
     rewritten(path, metadata=stored.metadata)
     with pytest.raises(FileFormatError, match=r"does not fit this version.*edges"):

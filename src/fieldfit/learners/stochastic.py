@@ -36,7 +36,7 @@ from fieldfit.learners.base import (
     Validation,
     set_pseudo_gradient,
 )
-from fieldfit.learners.checkpoint import State
+from fieldfit.learners.checkpoint import State, restore_generator
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
 from fieldfit.learners.problem import Problem, ProblemValue
 
@@ -273,15 +273,17 @@ class Epochs(Method):
 
     def restore(self, state: State) -> None:
         for name, array in self.arrays().items():
-            np.copyto(array, state.arrays[name])
-        numbers = state.numbers
-        self.problem.n_examples = numbers["n_examples"]
-        self.earlier = state.arrays["earlier"].copy() if "earlier" in state.arrays else None
-        self.n_since = numbers["n_since"]
-        self.n_updates, self.n_halvings = numbers["n_updates"], numbers["n_halvings"]
-        self.n_shortenings = numbers["n_shortenings"]
-        self.step_size, self.values = numbers["step_size"], numbers["values"]
-        self.generator.bit_generator.state = numbers["generator"]
+            np.copyto(array, state.array(name, array.shape))
+        self.problem.n_examples = state.integer("n_examples", 0)
+        self.earlier = None
+        if "earlier" in state.arrays:
+            self.earlier = state.array("earlier", self.current.shape).copy()
+        self.n_since = state.integer("n_since", 0)
+        self.n_updates = state.integer("n_updates", 0)
+        self.n_halvings = state.integer("n_halvings", 0)
+        self.n_shortenings = state.integer("n_shortenings", 0)
+        self.step_size, self.values = state.number("step_size"), state.items("values", float)
+        restore_generator(self.generator, state)
 
 
 class AdamEpochs(Epochs):

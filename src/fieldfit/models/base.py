@@ -15,6 +15,7 @@ what weights multiply.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,9 +31,10 @@ from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._parallel import one_blas_thread, require_jobs
 from fieldfit._random_state import require_random_state
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer, require_number, require_output
-from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place
+from fieldfit._validation import require_integer, require_number, require_output, shown
+from fieldfit.errors import ConvergenceWarning, FileFormatError, InvalidInputError, Place
 from fieldfit.io.model_file import write_model
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Learner, Penalty, Validation, checked_start
 from fieldfit.learners.problem import Problem
 from fieldfit.learners.registry import learner_for, make_learner
@@ -112,16 +114,23 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         arrays = {"weights": self.weights_, **self._model_arrays()}
         write_model(path, type(self).__name__, self.get_params(deep=False), metadata, arrays)
 
-    def _restore(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, stored: Stored) -> None:
         """Set what `save` wrote; called by `fieldfit.load`."""
-        self.weights_ = arrays.pop("weights")
-        self.n_iter_ = metadata["n_iter"]
-        self.converged_ = metadata["converged"]
-        self.status_ = metadata["status"]
-        self.trace_ = metadata["trace"]
-        self._block_shapes = {name: tuple(shape) for name, shape in metadata["block_shapes"]}
-        self.notes_ = metadata["notes"]
-        self._restore_model(metadata["model"], arrays)
+        self._check_options()
+        self.n_iter_ = stored.integer("n_iter", 0)
+        self.converged_ = stored.flag("converged")
+        self.status_ = stored.text("status")
+        self.trace_ = stored.items("trace", dict)
+        self.notes_ = stored.mapping("notes")
+        self._block_shapes = _restored_shapes(stored)
+        n_weights = sum(math.prod(shape) for shape in self._block_shapes.values())
+        self.weights_ = stored.array("weights", (n_weights,))
+        self._restore_model(Stored(stored.arrays, stored.mapping("model")))
+        expected = self._shapes_of_model()
+        if self._block_shapes != expected:
+            raise FileFormatError(
+                f"expected 'block_shapes' {shown(expected)}, found {shown(self._block_shapes)}"
+            )
 
     def _model_metadata(self) -> dict[str, Any]:
         """What a subclass needs to predict, as JSON (class names, vocabulary, ...)."""
@@ -131,8 +140,12 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         """The same, as arrays."""
         return {}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Inverse of `_model_metadata` and `_model_arrays`."""
+    def _restore_model(self, stored: Stored) -> None:
+        """Inverse of `_model_metadata` and `_model_arrays`; `weights_` are there already."""
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the blocks of weights, from all that is known of the model but its weights."""
+        raise NotImplementedError
 
     def _objective(self) -> Objective:
         return make_objective(self.objective)
@@ -244,6 +257,19 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):
             raise NotFittedError(f"this {type(self).__name__} must be fitted first; call fit")
+
+
+def _restored_shapes(stored: Stored) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of blocks, as `FieldEstimator.save` lists them."""
+    shapes = {}
+    for entry in stored.items("block_shapes", list):
+        pair = Stored({}, {"name": entry[:1], "shape": entry[1] if len(entry) == 2 else None})
+        (name,) = pair.items("name", str, length=1)
+        shape = tuple(pair.items("shape", int))
+        if min(shape, default=0) < 0:
+            raise FileFormatError(f"expected 'block_shapes' of at least 0, found {shown(entry)}")
+        shapes[name] = shape
+    return shapes
 
 
 def _with_clauses(status: str, clauses: list[str]) -> str:

@@ -23,7 +23,8 @@ from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_one_of
 from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.template import Block, Tying
+from fieldfit.graph.template import Block, Template, Tying
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Learner, Validation
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import (
@@ -399,6 +400,17 @@ class FactorGraphCRF(ConditionalEstimator):
     def _model_metadata(self) -> dict[str, Any]:
         return {"n_labels": self.n_labels_, "n_features_in": self.n_features_in_}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.n_labels_ = int(metadata["n_labels"])
-        self.n_features_in_ = int(metadata["n_features_in"])
+    def _restore_model(self, stored: Stored) -> None:
+        most = max(len(self.weights_), 1)
+        self.n_features_in_ = stored.integer("n_features_in", 1, most)
+        self.n_labels_ = stored.integer("n_labels", 2, max(most // self.n_features_in_, 2))
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        graph, edge_features = self._smallest()
+        features = np.zeros((graph.n_variables, self.n_features_in_))
+        template = Template(graph, self._blocks(graph, features, edge_features))
+        return block_shapes(self._objective().templates(template))
+
+    @abstractmethod
+    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+        """A graph that has all kinds of edges of the model, and features of its edges."""

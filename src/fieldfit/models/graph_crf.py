@@ -18,6 +18,7 @@ from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph, checked_pairs
 from fieldfit.graph.template import Block, Tying
+from fieldfit.io.stored import Stored
 from fieldfit.models.conditional import FactorGraphCRF
 from fieldfit.models.grid_crf import edge_blocks
 from fieldfit.models.parts import Example
@@ -144,9 +145,13 @@ class GraphCRF(FactorGraphCRF):
     def _model_metadata(self) -> dict[str, Any]:
         return {**super()._model_metadata(), "n_edge_features": self.n_edge_features_}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
-        self.n_edge_features_ = int(metadata["n_edge_features"])
+    def _restore_model(self, stored: Stored) -> None:
+        super()._restore_model(stored)
+        self.n_edge_features_ = stored.integer("n_edge_features", 0, len(self.weights_))
+
+    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+        features = np.zeros((1, self.n_edge_features_)) if self.n_edge_features_ else None
+        return FactorGraph.chain(2, self.n_labels_), features
 
 
 def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | None]:

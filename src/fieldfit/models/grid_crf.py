@@ -194,6 +194,10 @@ class GridCRF(FactorGraphCRF):
             )
         ]
 
+    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+        graph = grid_graph(2, 2, self.n_labels_, self.neighbors)
+        return graph, self._differences(0, graph, np.zeros((4, self.n_features_in_)))
+
     def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
         return values.reshape(*np.shape(x)[:2], *values.shape[1:])
 

@@ -24,6 +24,7 @@ from fieldfit.errors import InvalidInputError, Place
 from fieldfit.inference.matching.matching_marginals import matching_marginals, matching_oracle
 from fieldfit.inference.matching.matching_partition import matching_partition
 from fieldfit.inference.matching.matching_polytope import Capacities, Kind, MatchingPolytope
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Validation
 from fieldfit.models.base import (
     FieldEstimator,
@@ -316,7 +317,7 @@ class MatchingCRF(FieldEstimator):
             examples.append(MatchingExample(polytope, features, matched, weight))
         data = MatchingData(examples, rho, self.n_jobs)
         problem = make_problem("matchings", objective, data)
-        self._block_shapes = {"edges": (self.n_features_in_,)}
+        self._block_shapes = self._shapes_of_model()
         self._learn(
             problem,
             start,
@@ -518,8 +519,11 @@ class MatchingCRF(FieldEstimator):
     def _model_metadata(self) -> dict[str, Any]:
         return {"n_features_in": self.n_features_in_}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.n_features_in_ = int(metadata["n_features_in"])
+    def _restore_model(self, stored: Stored) -> None:
+        self.n_features_in_ = stored.integer("n_features_in", 1)
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return {"edges": (self.n_features_in_,)}
 
 
 def _best(polytope: MatchingPolytope, matrix: FloatArray) -> Matches:

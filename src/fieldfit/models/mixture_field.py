@@ -20,6 +20,7 @@ setting", J. Machine Learning Research 7 (2006).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,12 +32,13 @@ from fieldfit._arrays import real_numbers
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number
-from fieldfit.errors import InvalidInputError
+from fieldfit._validation import require_number, shown
+from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
 from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.io.stored import Stored
 from fieldfit.models.base import FieldEstimator, Path
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.mixture_problem import Components, MixtureSample, as_field, field_graph
@@ -345,12 +347,23 @@ class MixtureField(FieldEstimator):
     def _model_arrays(self) -> dict[str, NDArray[Any]]:
         return {"edges": self.graph_.slot_variables.reshape(-1, 2).astype(np.int32)}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.shape_ = tuple(int(size) for size in metadata["shape"])
-        n_labels = self._components().n_components
-        self._set_graph(
-            FactorGraph.from_edges(int(metadata["n_variables"]), arrays["edges"], n_labels)
-        )
+    def _restore_model(self, stored: Stored) -> None:
+        n_variables = stored.integer("n_variables", 1, max(len(self.weights_), 1))
+        self.shape_ = tuple(stored.items("shape", int))
+        if math.prod(self.shape_) != n_variables or len(self.shape_) not in (1, 2):
+            raise FileFormatError(
+                f"expected 'shape' of {n_variables} variables, found {shown(self.shape_)}"
+            )
+        edges = stored.indices("edges", (None, 2), 0, n_variables - 1)
+        graph = FactorGraph.from_edges(n_variables, edges, self._components().n_components)
+        if graph.unary_offsets[-1] + graph.table_offsets[-1] != len(self.weights_):
+            raise FileFormatError(
+                f"expected a weight for each entry of {graph!r}, found {len(self.weights_)}"
+            )
+        self._set_graph(graph)
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return _block_shapes(self.graph_)
 
 
 def run_copies(

@@ -24,8 +24,9 @@ from fieldfit._validation import (
     require_one_of,
     shown,
 )
-from fieldfit.errors import InvalidInputError, Place, TooLargeError
+from fieldfit.errors import FileFormatError, InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.chain.chain_features import (
     TokenFeatures,
@@ -509,20 +510,29 @@ class ChainCRF(ConditionalEstimator):
             "name_ends": ends,
         }
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.classes_ = np.array(metadata["classes"])
-        self.n_features_in_ = int(metadata["n_features_in"])
-        self._layout = ChainLayout(
-            len(self.classes_),
-            arrays["state_offsets"],
-            arrays["state_labels"],
-            arrays["transitions"],
-            bool(metadata["boundary"]),
-        )
-        names = unpack_names(arrays["name_text"], arrays["name_ends"])
-        self._vocabulary = (
-            {name: number for number, name in enumerate(names)} if metadata["has_names"] else None
-        )
+    def _restore_model(self, stored: Stored) -> None:
+        classes = stored.items("classes", (str, int))
+        if len(set(classes)) != len(classes) or len({type(name) for name in classes}) > 1:
+            raise FileFormatError(f"expected 'classes' that differ, found {shown(classes)}")
+        self.classes_ = np.array(classes)
+        self._layout = ChainLayout.restored(stored, len(classes), stored.flag("boundary"))
+        self.n_features_in_ = stored.integer("n_features_in", 0, self._layout.n_attributes)
+        self._vocabulary = None
+        if stored.flag("has_names"):
+            text = stored.array("name_text", (None,), "b")
+            ends = stored.indices("name_ends", (self._layout.n_attributes,), 0, len(text))
+            names = unpack_names(text, ends)
+            self._vocabulary = {name: number for number, name in enumerate(names)}
+            if len(self._vocabulary) != len(names):
+                raise FileFormatError("expected 'name_text' to hold different names")
+        elif self._layout.n_attributes - self.n_features_in_ > 1:
+            raise FileFormatError(
+                f"expected weights for {self.n_features_in_} features and an intercept, found "
+                f"{self._layout.n_attributes}"
+            )
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return self._layout.block_shapes()
 
 
 def _holds_matrices(X: Sequences) -> bool:

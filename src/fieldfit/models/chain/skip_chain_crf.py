@@ -27,6 +27,7 @@ from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.template import Block, Tying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
+from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import require_list
 from fieldfit.models.chain.chain_crf import ChainCRF, describe_pair
@@ -328,9 +329,6 @@ class SkipChainCRF(ChainCRF):
         cuts = [begin + given.breaks for begin, given in zip(starts, joints, strict=False)]
         chains = replace(features, sequence_offsets=np.sort(np.concatenate([starts, *cuts])))
         self._layout = self._choose_weights(chains, labels, dense)
-        n_labels = self._layout.n_labels
-        _, skip_shape = tie_entries((n_labels, n_labels), self.skip_table)
-        self._block_shapes = {**self._layout.block_shapes(), "skip": skip_shape}
         self._edge_weights = None
         if self.edge_features:
             self._edge_weights = EdgeWeights.choose(
@@ -338,12 +336,12 @@ class SkipChainCRF(ChainCRF):
                 joints,
                 labels,
                 self._groups(),
-                n_labels,
+                self._layout.n_labels,
                 self.n_features_in_,
                 all_possible=self._has_all_states(dense),
                 min_freq=self.min_freq,
             )
-            self._block_shapes |= self._edge_weights.block_shapes()
+        self._block_shapes = self._shapes_of_model()
         return self._linked(features, joints)
 
     def _encode(self, X: Sequence[Any], keep: bool = False) -> EncodedTokens:
@@ -425,8 +423,14 @@ class SkipChainCRF(ChainCRF):
         edges = {} if self._edge_weights is None else self._edge_weights.arrays()
         return super()._model_arrays() | edges
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
+    def _restore_model(self, stored: Stored) -> None:
+        super()._restore_model(stored)
         self._edge_weights = (
-            EdgeWeights.from_arrays(arrays, self._groups()) if self.edge_features else None
+            EdgeWeights.restored(stored, self._groups()) if self.edge_features else None
         )
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        n_labels = self._layout.n_labels
+        _, skip_shape = tie_entries((n_labels, n_labels), self.skip_table)
+        shapes = {**self._layout.block_shapes(), "skip": skip_shape}
+        return shapes if self._edge_weights is None else shapes | self._edge_weights.block_shapes()

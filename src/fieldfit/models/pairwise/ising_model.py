@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit._validation import require_number, require_one_of
 from fieldfit.errors import InvalidInputError, Place
+from fieldfit.io.stored import Stored
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import Encoding, IsingParameters
 from fieldfit.models.pairwise.sample_data import checked_labels
@@ -185,6 +186,5 @@ class IsingModel(PairwiseMRF):
                     Place("samples", column=int(np.argmin(seen))),
                 )
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
-        self._parameters = IsingParameters(self.n_features_in_, self.edges_, self.encoding)
+    def _stored_parameters(self, stored: Stored) -> IsingParameters:
+        return IsingParameters(self.n_features_in_, self.edges_, self.encoding)

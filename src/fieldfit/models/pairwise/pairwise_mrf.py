@@ -25,6 +25,7 @@ from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Validation
 from fieldfit.models.base import FieldEstimator, Path
 from fieldfit.models.dispatch import make_problem
@@ -246,6 +247,10 @@ class PairwiseMRF(FieldEstimator):
     def _new_parameters(self, labels: LabelMatrix, edges: NDArray[np.int64]) -> PairwiseParameters:
         """The parametrisation for checked samples."""
 
+    @abstractmethod
+    def _stored_parameters(self, stored: Stored) -> PairwiseParameters:
+        """The parametrisation of a model file, for `n_features_in_` and `edges_`."""
+
     def _check_columns(self, labels: LabelMatrix) -> None:
         """Refuse columns from which nothing can be learned."""
 
@@ -309,13 +314,22 @@ class PairwiseMRF(FieldEstimator):
             arrays["covariance"] = self._covariance
         return arrays
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.n_features_in_ = metadata["n_variables"]
-        if metadata["names"] is not None:
-            self.feature_names_in_ = np.array(metadata["names"], dtype=object)
-        self.edges_ = arrays["edges"]
-        self._covariance = arrays.get("covariance")
+    def _restore_model(self, stored: Stored) -> None:
+        n_variables = stored.integer("n_variables", 1, max(len(self.weights_), 1))
+        self.n_features_in_ = n_variables
+        if stored.value("names") is not None:
+            names = stored.items("names", str, length=n_variables)
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self.edges_ = checked_edges(stored.array("edges", (None, 2), "i"), n_variables)
+        self._parameters = self._stored_parameters(stored)
+        self._covariance = None
+        if "covariance" in stored.arrays:
+            n_estimates = len(self._estimates())
+            self._covariance = stored.array("covariance", (n_estimates, n_estimates))
         self._samples = None
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return self._parameters.block_shapes
 
     def _names(self, names: Any = None) -> list[str]:
         """Names of the variables: the given ones, those of a data frame, or numbers."""

@@ -24,7 +24,8 @@ from fieldfit._arrays import integers
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit._validation import require_integer, require_number, require_one_of, shown
-from fieldfit.errors import InvalidInputError, Place
+from fieldfit.errors import FileFormatError, InvalidInputError, Place
+from fieldfit.io.stored import Stored
 from fieldfit.models.base import require_no_gaps
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
@@ -254,9 +255,15 @@ class PottsModel(PairwiseMRF):
     def _model_metadata(self) -> dict[str, Any]:
         return {**super()._model_metadata(), "n_labels": self._parameters.n_labels}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
-        self._parameters = PottsParameters(self.n_features_in_, self.edges_, metadata["n_labels"])
+    def _stored_parameters(self, stored: Stored) -> PottsParameters:
+        n_labels = stored.integer("n_labels", 2, MAX_LABELS)
+        parameters = PottsParameters(self.n_features_in_, self.edges_, n_labels)
+        if parameters.block_shapes != self._block_shapes:  # the gauge of estimates depends on it
+            raise FileFormatError(
+                f"expected 'block_shapes' {shown(parameters.block_shapes)}, found "
+                f"{shown(self._block_shapes)}"
+            )
+        return parameters
 
 
 def _split(parameters: PottsParameters, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
