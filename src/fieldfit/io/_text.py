@@ -10,6 +10,7 @@ Weights keep their logarithm even where a double cannot hold them: ``1e-400`` is
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import math
 import os
@@ -53,6 +54,8 @@ Source = str | os.PathLike[str] | BinaryIO
 #: Below it doubles lose digits.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 LOG_10 = math.log(10.0)
+#: A weight of 1e-400 is a weight; one of 1e-99999999999 is an error.
+MAX_EXPONENT_DIGITS = 9
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(
     rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
@@ -220,7 +223,12 @@ class NumberFile:
             token = self._token(int(positions[index])).decode("ascii").lower()
             if "inf" in token:
                 raise self.expected(int(positions[index]), "a finite weight")
-            logs[index] = _log_of_decimal(token)
+            try:
+                logs[index] = _log_of_decimal(token)
+            except (ArithmeticError, ValueError):
+                raise self.expected(
+                    int(positions[index]), f"an exponent of at most {MAX_EXPONENT_DIGITS} digits"
+                ) from None
 
     def finish(self, position: int) -> None:
         """Refuse numbers after the last one that belongs to the model."""
@@ -287,7 +295,19 @@ def read_bytes(source: Source) -> tuple[str, bytes]:
             raise FileFormatError(
                 f"{name}: the file is not complete gzip data ({error})"
             ) from error
-    return name, data
+    return name, _without_mark(name, data)
+
+
+def _without_mark(name: str, data: bytes) -> bytes:
+    """Text in UTF-8 without the byte-order mark that editors and spreadsheets put in front."""
+    if data.startswith(codecs.BOM_UTF8):
+        return data[len(codecs.BOM_UTF8) :]
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return data.decode("utf-16").encode()
+        except UnicodeError:
+            raise FileFormatError(f"{name}: the file is not complete UTF-16 text") from None
+    return data
 
 
 def _blanks(text: bytes, begin: int) -> NDArray[np.bool_]:
@@ -308,6 +328,8 @@ def _log_of_decimal(token: str) -> float:
     digits = Decimal(mantissa)
     if digits.is_zero():
         return -math.inf
+    if len(exponent) > MAX_EXPONENT_DIGITS:
+        raise OverflowError
     shift = digits.adjusted()
     return math.log(digits.scaleb(-shift)) + (shift + int(exponent or 0)) * LOG_10
 

@@ -20,7 +20,6 @@ edge is listed once.
 
 from __future__ import annotations
 
-import csv
 import io
 import zipfile
 import zlib
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.errors import FileFormatError
 from fieldfit.io._text import Source, read_bytes
+from fieldfit.io.samples import csv_rows
 
 __all__ = ["MatchingExamples", "read_matchings"]
 
@@ -201,15 +201,14 @@ def _read_table(name: str, data: bytes, general: bool, with_labels: bool) -> Mat
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{name}: expected text in UTF-8, found {error}") from None
-    lines = csv.reader(text.splitlines())
     header: list[str] | None = None
     examples: dict[str, _Edges] = {}
     feature_names: tuple[str, ...] = ()
-    for row in lines:
+    for line, row in csv_rows(name, text):
         entries = [entry.strip() for entry in row]
         if not any(entries):
             continue
-        place = f"{name}, line {lines.line_num}"
+        place = f"{name}, line {line}"
         if header is None:
             header = _header(place, entries, with_labels)
             feature_names = tuple(entry for entry in header if entry not in (*_ENDS, "matched"))
@@ -217,7 +216,7 @@ def _read_table(name: str, data: bytes, general: bool, with_labels: bool) -> Mat
         if len(entries) != len(header):
             raise FileFormatError(f"{place}: expected {len(header)} values, found {len(entries)}")
         values = dict(zip(header, entries, strict=True))
-        edges = examples.setdefault(values["example"], _Edges(lines.line_num))
+        edges = examples.setdefault(values["example"], _Edges(line))
         _add_edge(place, values, feature_names, edges, general, with_labels)
     if header is None:
         raise FileFormatError(f"{name}: the file is empty, expected a table of edges")
@@ -291,7 +290,7 @@ def _add_edge(
     numbers = []
     for name in feature_names:
         try:
-            number = float(values[name])
+            number = float(values[name].replace("_", "x"))  # Python reads 1_000 as a number
         except ValueError:
             number = np.nan
         if not np.isfinite(number):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from fieldfit._validation import require_text
+from fieldfit._validation import require_text, shown
 from fieldfit.errors import FileFormatError
 from fieldfit.io._text import Source, read_bytes
 
@@ -147,18 +147,18 @@ def _split(text: str, place: str) -> tuple[str, float]:
     found = _ATTRIBUTE.fullmatch(text)
     if found is None:
         raise FileFormatError(
-            f"{place}: expected ':' or '\\' after a backslash, found the end of {text!r}"
+            f"{place}: expected ':' or '\\' after a backslash, found the end of {shown(text)}"
         )
     name = _ESCAPED.sub(r"\1", found[1])
     if found[2] is None:
         return name, 1.0
     try:
-        value = float(found[2])
+        value = float(found[2].replace("_", "x"))  # Python reads 1_000 as a number
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise FileFormatError(
-            f"{place}: expected a finite number after the colon of {name!r} "
-            f"(a colon of the name is written '\\:'), found {found[2]!r}"
+            f"{place}: expected a finite number after the colon of {shown(name)} "
+            f"(a colon of the name is written '\\:'), found {shown(found[2])}"
         )
     return name, value
