@@ -409,7 +409,7 @@ def test_bad_files(model, tmp_path, capsys):
     assert_one_error_line(capsys.readouterr(), "Is a directory")
 
     assert main(["infer", model.name, "--quiet", "--out", str(tmp_path / "no" / "file")]) == 2
-    assert_one_error_line(capsys.readouterr(), "No such file")
+    assert_one_error_line(capsys.readouterr(), "--out must lie in a folder that exists")
 
 
 def test_evidence_of_weight_zero(model, tmp_path, capsys):

@@ -54,8 +54,8 @@ Source = str | os.PathLike[str] | BinaryIO
 #: Below it doubles lose digits.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 LOG_10 = math.log(10.0)
-#: A weight of 1e-400 is a weight; one of 1e-99999999999 is an error.
-MAX_EXPONENT_DIGITS = 9
+#: A weight of 1e-400 is a weight; here even its logarithm would be beyond doubles.
+MAX_EXPONENT_DIGITS = 300
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(
     rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
