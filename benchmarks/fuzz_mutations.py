@@ -30,6 +30,8 @@ VALUES: tuple[Any, ...] = (
     {"array": "nope"}, {"float": "nan"}, {"float": "x"}, {"dictionary": [1]}, {"texts": 5},
     {"class": "SumProduct", "fields": {"tol": -1}},
 )  # fmt: skip
+#: What stands between tokens, in one format or another.
+SEPARATORS = tuple(bytes([one]) for one in b' \t\r\n,:=[]{}"')
 #: Depth of nested brackets, beyond what parsers that call themselves can hold.
 DEEP = 100_000
 #: Bytes of a field that nobody wrote by hand.
@@ -57,14 +59,10 @@ def _span(data: bytes, rng: np.random.Generator) -> tuple[int, int]:
 
 def _token_span(data: bytes, rng: np.random.Generator) -> tuple[int, int]:
     """A run of bytes between separators."""
-    separators = b' \t\r\n,:=[]{}"'
-    first = _place(data, rng)
-    while first > 0 and data[first - 1 : first] not in [bytes([one]) for one in separators]:
-        first -= 1
-    last = first
-    while last < len(data) and data[last] not in separators:
-        last += 1
-    return first, last
+    place = _place(data, rng)
+    first = 1 + max(data.rfind(one, 0, place) for one in SEPARATORS)
+    found = [data.find(one, place) for one in SEPARATORS]
+    return first, min((last for last in found if last >= 0), default=len(data))
 
 
 def _flip(data: bytes, rng: np.random.Generator, other: bytes) -> bytes:

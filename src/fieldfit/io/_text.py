@@ -58,7 +58,7 @@ LOG_10 = math.log(10.0)
 MAX_EXPONENT_DIGITS = 300
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(
-    rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
+    rb"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import shown
 from fieldfit.errors import FileFormatError
 from fieldfit.io._text import Source, read_bytes
 from fieldfit.io.samples import csv_rows
@@ -241,7 +242,7 @@ def _read_table(name: str, data: bytes, general: bool, with_labels: bool) -> Mat
         features=features,
         matched=matched if with_labels else None,
         places=[
-            f"{name}, example {example!r} from line {edges.line}"
+            f"{name}, example {shown(example)} from line {edges.line}"
             for example, edges in examples.items()
         ],
         feature_names=feature_names,
@@ -263,7 +264,7 @@ def _header(place: str, entries: list[str], with_labels: bool) -> list[str]:
         )
     if len(set(entries)) < len(entries):
         twice = next(entry for entry in entries if entries.count(entry) > 1)
-        raise FileFormatError(f"{place}: the column {twice!r} is named twice")
+        raise FileFormatError(f"{place}: the column {shown(twice)} is named twice")
     if not set(entries) - {*_ENDS, "matched"}:
         raise FileFormatError(f"{place}: expected at least one column of features, found none")
     return entries
@@ -280,12 +281,13 @@ def _add_edge(
     first, second = values["row"], values["column"]
     columns = edges.rows if general else edges.columns
     if general and first == second:
-        raise FileFormatError(f"{place}: expected two different nodes, found {first!r} twice")
+        raise FileFormatError(f"{place}: expected two different nodes, found {shown(first)} twice")
     i = edges.rows.setdefault(first, len(edges.rows))
     j = columns.setdefault(second, len(columns))
     if (i, j) in edges.values or (general and (j, i) in edges.values):
         raise FileFormatError(
-            f"{place}: expected every edge once, found that of {first!r} and {second!r} again"
+            f"{place}: expected every edge once, found that of {shown(first)} and {shown(second)} "
+            "again"
         )
     numbers = []
     for name in feature_names:
@@ -295,14 +297,15 @@ def _add_edge(
             number = np.nan
         if not np.isfinite(number):
             raise FileFormatError(
-                f"{place}: expected a finite number in column {name!r}, found {values[name]!r}"
+                f"{place}: expected a finite number in column {shown(name)}, found "
+                f"{shown(values[name])}"
             )
         numbers.append(number)
     edges.values[i, j] = numbers
     if with_labels:
         if values["matched"] not in ("0", "1"):
             raise FileFormatError(
-                f"{place}: expected 0 or 1 in column 'matched', found {values['matched']!r}"
+                f"{place}: expected 0 or 1 in column 'matched', found {shown(values['matched'])}"
             )
         if values["matched"] == "1":
             edges.matched.append((i, j))
