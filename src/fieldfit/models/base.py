@@ -117,6 +117,7 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     def _restore(self, stored: Stored) -> None:
         """Set what `save` wrote; called by `fieldfit.load`."""
         self._check_options()
+        self._objective()  # refuses what is none
         self.n_iter_ = stored.integer("n_iter", 0)
         self.converged_ = stored.flag("converged")
         self.status_ = stored.text("status")
