@@ -79,6 +79,12 @@ _EXAMPLES = {
     "objects": [ANYTHING, ANYTHING],
     "dictionary": {0: 1.0},
     "nothing": [None, None],
+    "numbers for each": [0.5] * 4,
+    "sets for each": [{1}] * 4,
+    "objects for each": [ANYTHING] * 4,
+    "arrays for each": [np.zeros((1, 1, 1, 1, 1))] * 4,
+    "dates for each": [np.full((2, 2), DATE)] * 4,
+    "complex numbers for each": [np.full((2, 2), COMPLEX)] * 4,
 }
 _SAMPLES = {
     **_ARRAY,

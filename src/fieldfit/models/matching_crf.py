@@ -118,14 +118,31 @@ def checked_matching(place: Place, y: Any, polytope: MatchingPolytope) -> FloatA
     return _edges_of_partners(place, y, polytope)
 
 
-def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
+def require_answer(place: Place, y: Any, polytope: MatchingPolytope) -> None:
+    """Refuse what says nothing about the partners of an example; they need be no matching."""
+    if polytope.capacities is not None:
+        _checked_matrix(place, y, polytope)
+    else:
+        _checked_partners(place, y, polytope)
+
+
+def _checked_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> NDArray[Any]:
     matrix = plain_array("", y, place)
-    if matrix.shape != polytope.shape or not np.isin(matrix, (0, 1)).all():
+    if (
+        matrix.shape != polytope.shape
+        or matrix.dtype.kind not in "biuf"
+        or not np.isin(matrix, (0, 1)).all()
+    ):
         raise InvalidInputError(
             f"must be a matrix of 0 and 1 of shape {polytope.shape} with capacities, got "
             f"shape {matrix.shape} of {matrix.dtype}",
             place,
         )
+    return matrix
+
+
+def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
+    matrix = _checked_matrix(place, y, polytope)
     edges = polytope.values(matrix.astype(np.float64))
     if edges.sum() != matrix.sum():
         raise InvalidInputError("must use edges that X has, got one that does not exist", place)
@@ -145,7 +162,7 @@ def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatA
     return edges
 
 
-def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
+def _checked_partners(place: Place, y: Any, polytope: MatchingPolytope) -> NDArray[Any]:
     partners = plain_array("", y, place)
     n_rows, n_columns = polytope.shape
     if partners.shape != (n_rows,) or partners.dtype.kind not in "iu":
@@ -160,6 +177,11 @@ def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> Floa
             f"must be a column below {n_columns} or -1, got {partners[row]}",
             replace(place, position=row),
         )
+    return partners
+
+
+def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
+    partners = _checked_partners(place, y, polytope)
     edges = polytope.of_partners(partners)
     n_used = int((partners >= 0).sum())
     if polytope.kind == "general":
@@ -361,7 +383,10 @@ class MatchingCRF(FieldEstimator):
         """
         require_pairs(X, Y)
         has_capacities = capacities is not None or self.capacity is not None
-        return agreement(self.predict(X, capacities), Y, has_capacities)
+        found = self._weight_matrices(X, capacities)
+        for index, (polytope, _) in enumerate(found):
+            require_answer(Place("Y", index), Y[index], polytope)
+        return agreement([_best(*pair) for pair in found], Y, has_capacities)
 
     def log_likelihood(self, X: Examples, Y: Examples) -> FloatArray:
         """Exact ``log p(y | x)`` of each example; small graphs only, and one partner each."""

@@ -42,6 +42,7 @@ from fieldfit.models.pairwise.sample_data import (
     column_names,
     require_joined,
     require_labels,
+    require_some_label,
 )
 from fieldfit.models.pairwise.standard_errors import sandwich_covariance
 from fieldfit.models.parts import draw_labels
@@ -92,9 +93,10 @@ class PairwiseMRF(FieldEstimator):
         objective = self._objective()
         labels = self._labels(samples)
         weights = self._weights_of_samples(sample_weight, labels)
+        require_joined(labels, edges)
+        require_some_label(labels)
         self._check_columns(labels)
         parameters = self._new_parameters(labels, checked_edges(edges, labels.shape[1]))
-        require_joined(labels, edges)
         self._reset_fit()
         names = column_names(samples)
         if names is not None:
@@ -280,6 +282,7 @@ class PairwiseMRF(FieldEstimator):
                 f"must have {self.n_features_in_} columns, got {labels.shape[1]}", Place("samples")
             )
         require_labels(labels, self._parameters.n_labels)
+        require_some_label(labels)
         return Samples.of(labels, np.ones(len(labels)))
 
     def _score(self, objective: Objective, samples: Samples, weights: FloatArray) -> float:

@@ -26,6 +26,7 @@ __all__ = [
     "column_names",
     "require_joined",
     "require_labels",
+    "require_some_label",
 ]
 
 #: Kernels keep labels in one byte.
@@ -176,6 +177,12 @@ def _numbers(samples: Any) -> NDArray[Any]:
     if array.dtype.kind == "O":  # of a table with missing entries
         return real_numbers("", array, Place("samples"))
     raise InvalidInputError(f"must be numbers, got dtype {array.dtype}", Place("samples"))
+
+
+def require_some_label(labels: LabelMatrix) -> None:
+    """Refuse samples in which everything is missing."""
+    if (labels < 0).all():
+        raise InvalidInputError("must hold at least one label, got none", Place("samples"))
 
 
 def require_joined(labels: LabelMatrix, edges: Any) -> None:
