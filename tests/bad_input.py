@@ -160,6 +160,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "short": [1.0],
     },
     "pair": {**_EXAMPLES, "triple": (1, 2, 3)},
+    "matrix": {**_ARRAY, "flat": np.zeros(3), "masked": masked(np.zeros((2, 2)))},
     "start": {**_ARRAY, "nan": np.full(4, np.nan), "long": np.ones(999)},
     "samples": _SAMPLES,
     "observations": {**_ARRAY, "infinity": np.full((2, 4), np.inf), "many": np.zeros(7)},
@@ -183,10 +184,11 @@ _NAMES = {
         all_possible_transitions boundary_weights all_possible_states with_labels""",
     "choice": """schedule update method variant solver sides family loss gradient mode directions
         points pairwise decode kind encoding skip_table gauge correction name neighbors regions
-        edge_features checkpoints blocks capacity fit_entropy skip_edges breaks""",
+        edge_features checkpoints tying capacity fit_entropy skip_edges breaks""",
     "option": "entropy oracle exact messages inference objective inner learner limits",
     "seed": "random_state",
-    "graph": "graph potentials other beliefs truth model",
+    "graph": "graph potentials other beliefs truth model vector counting",
+    "matrix": "features allowed",
     "batch": "batch",
     "observed": "observed",
     "labels": "labels",
@@ -200,7 +202,7 @@ _NAMES = {
     "source": "source",
     "answer": "answer",
     "letters": "alphabet delimiter separator unknown",
-    "examples": "X graphs",
+    "examples": "X graphs blocks",
     "weights": "sample_weight",
     "file": "checkpoint",
     "pair": "validation",
@@ -234,6 +236,11 @@ _KIND_AT = {
     ("Batch.pack", "potentials"): "examples",
     ("read_columns", "separator"): "letters",
     ("load", "path"): "path",
+    ("PseudoLikelihood", "blocks"): "choice",
+    ("EntropyWeights", "unary"): "numbers",
+    ("EntropyWeights", "factors"): "numbers",
+    ("Template.potentials", "weights"): "start",
+    ("Template.split", "weights"): "start",
     ("read_image_archive", "path"): "path",
     ("read_image_archive", "arrays"): "names",
 }
@@ -334,6 +341,14 @@ def _runs() -> Iterator[Entry]:
     yield _entry("Exact.memory", ff.Exact().memory, {"graph": GRAPH})
     bounds = ff.inference.log_likelihood_bounds
     yield _entry("log_likelihood_bounds", bounds, {**union, "labels": np.array([0, 1, 1])})
+    brute = ff.BruteForce()
+    yield _entry("BruteForce.configurations", brute.configurations, {"graph": GRAPH})
+    yield _entry("BruteForce.scores", brute.scores, model)
+    yield _entry("SumProduct.memory", ff.SumProduct().memory, {"graph": GRAPH})
+    counting = ff.Bethe().counting_numbers(GRAPH)
+    response = {"graph": GRAPH, "beliefs": BELIEFS, "counting": counting}
+    yield _entry("LinearResponse", find("LinearResponse"), response)
+    yield _entry("Bethe.counting_numbers", ff.Bethe().counting_numbers, {"graph": GRAPH})
     planar = ff.inference.planar_ising_log_partition
     yield _entry("planar_ising_log_partition", planar, model)
 
@@ -382,12 +397,30 @@ def _structures() -> Iterator[Entry]:
     yield _entry("Batch.pack", BATCH.pack, {"potentials": [POTENTIALS]})
     yield _entry("Batch.scores", BATCH.scores, {"potentials": POTENTIALS, "labels": [0, 1, 1]})
     yield _entry("Batch.split", BATCH.split, {"beliefs": BELIEFS})
+    regions = find("RegionGraph")
+    yield _entry("RegionGraph.of", regions.of, {"graph": GRAPH})
+    yield _entry("RegionGraph.of_batch", regions.of_batch, {"batch": BATCH})
+    yield _entry("EntropyWeights", find("EntropyWeights"), {"graph": GRAPH})
+    block = find("Block")
+    yield _entry("Block.unary", block.unary, {"graph": GRAPH}, "name", "variables")
+    yield _entry("Block.tables", block.tables, {"graph": GRAPH}, "name", "factors", "shape")
+    template = find("Template")(GRAPH, [block.unary(GRAPH)])
+    yield _entry("Template", find("Template"), {"graph": GRAPH, "blocks": list(template.blocks)})
+    yield _entry("Template.potentials", template.potentials, {"weights": np.zeros(2)})
+    yield _entry("Template.split", template.split, {"weights": np.zeros(2)})
+    yield _entry("Template.gradient", template.gradient, {"vector": POTENTIALS})
 
 
 def _matchings() -> Iterator[Entry]:
     weights = {"weights": np.zeros((2, 2))}
     for name in ("matching_marginals", "matching_partition", "matching_edges", "matching_graph"):
         yield _entry(name, find(name), weights, "capacities", "weights")
+    yield _entry(
+        "MatchingPolytope",
+        find("MatchingPolytope"),
+        {"allowed": np.ones((2, 2), bool)},
+        "capacities",
+    )
     yield _entry("grid_clique_order", ff.inference.grid_clique_order, {"height": 2, "width": 2})
 
 
@@ -447,6 +480,7 @@ def fitted(name: str) -> Any:
 
 
 def _estimators() -> Iterator[Entry]:
+    yield _entry("sequence_weights", find("sequence_weights"), {"samples": SAMPLES})
     for name in MODELS:
         yield from _estimator(name)
 

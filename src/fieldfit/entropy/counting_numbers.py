@@ -28,7 +28,7 @@ from fieldfit._typing import FloatArray
 from fieldfit._validation import require_number, shown
 from fieldfit.entropy.tree_weights import TOLERANCE, is_mixture_of_forests, tree_weights
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.spanning_forests import label_components
 
 __all__ = ["Bethe", "Convex", "CountingNumbers", "Entropy", "TreeReweighted"]
@@ -122,6 +122,7 @@ class Entropy(ABC):
 
     def counting_numbers(self, graph: FactorGraph) -> CountingNumbers:
         """Counting numbers of ``graph``, kept as long as the graph lives."""
+        require_factor_graph(graph)
         kept = _kept_numbers.setdefault(graph, {})
         numbers = kept.get(self)
         if numbers is None:

@@ -33,7 +33,7 @@ from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.graph.structure import Structure, count_cycles, slots_by_variable
 
-__all__ = ["FactorGraph", "checked_pairs"]
+__all__ = ["FactorGraph", "checked_pairs", "require_factor_graph"]
 
 #: Offsets are 32-bit: half the index traffic of 64-bit, and 2**31 doubles are 17 GB.
 MAX_ENTRIES = 2**31 - 1
@@ -254,6 +254,11 @@ class FactorGraph:
 
 
 # -- checks -------------------------------------------------------------------------------
+
+
+def require_factor_graph(graph: Any) -> None:
+    """Refuse what is no graph."""
+    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
 
 
 def checked_pairs(

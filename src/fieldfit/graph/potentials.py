@@ -18,7 +18,7 @@ from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray, IntArray, LabelArray, LongArray
 from fieldfit._validation import is_integer, require_index, require_instance, shown
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.ragged import expand, ranges
 
 __all__ = [
@@ -93,7 +93,7 @@ class Potentials(_GraphVector):
     """
 
     def __init__(self, graph: FactorGraph, unary: Tables = None, factors: Tables = None) -> None:
-        require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+        require_factor_graph(graph)
         self.graph = graph
         self.unary_values = _flatten("unary", unary, graph, _unary_shape, graph.unary_offsets)
         self.factor_values = _flatten(
@@ -210,7 +210,7 @@ def with_evidence(graph: FactorGraph, unary: FloatArray, labels: LabelArray) -> 
 
 def require_graph(graph: FactorGraph, potentials: Potentials) -> None:
     """Refuse what is no graph or no potentials, and potentials of another structure."""
-    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+    require_factor_graph(graph)
     require_instance("potentials", potentials, Potentials, "Potentials(graph)")
     if not potentials.graph.has_structure_of(graph):
         raise InvalidInputError(
@@ -225,7 +225,7 @@ def observed_labels(
 
     ``observed`` is a mapping from variable to label, or already such an array.
     """
-    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+    require_factor_graph(graph)
     labels = np.full(graph.n_variables, -1, dtype=np.int32)
     if observed is None:
         return labels
@@ -255,7 +255,7 @@ def observed_labels(
 def _attach(
     vector: _GraphVector, graph: FactorGraph, unary_values: ArrayLike, factor_values: ArrayLike
 ) -> None:
-    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+    require_factor_graph(graph)
     # kernels take contiguous doubles and nothing else
     unary = real_numbers("unary_values", unary_values)
     factors = real_numbers("factor_values", factor_values)
@@ -356,7 +356,7 @@ def _checked_label(name: str, graph: FactorGraph, variable: int, label: Any) -> 
 
 def selected_entries(graph: FactorGraph, labels: ArrayLike) -> tuple[LongArray, LongArray]:
     """Flat indices of the unary and table entries that a complete labelling selects."""
-    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+    require_factor_graph(graph)
     array = plain_array("labels", labels)
     if array.shape != (graph.n_variables,) or (array.size and array.dtype.kind not in "iu"):
         raise InvalidInputError(

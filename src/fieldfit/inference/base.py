@@ -23,7 +23,7 @@ from fieldfit._typing import BoolArray, LabelArray
 from fieldfit._validation import require_callable, require_instance
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
 from fieldfit.graph.result import Bound, InferenceResult
 
@@ -64,7 +64,7 @@ class Inference(ABC):
         ``observed`` is evidence, ``init`` an earlier result to start from where the method can use
         one (the others ignore it), ``progress`` a function that is told (iterations, residual).
         """
-        require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+        require_factor_graph(graph)
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
     @abstractmethod

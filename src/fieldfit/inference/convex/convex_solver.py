@@ -13,7 +13,7 @@ from fieldfit._validation import require_instance, require_integer, require_numb
 from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.entropy.counting_numbers import Entropy
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Inference, Progress, ending, require_model, require_result
@@ -66,7 +66,7 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs and maximum of one graph; ``weights`` take the place of the entropy."""
-        require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+        require_factor_graph(graph)
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress, weights)
 
     def run_batch(

@@ -33,9 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import IntArray, LongArray
+from fieldfit._validation import require_instance
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
+from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph, require_factor_graph
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.inference.kikuchi.region_sets import SetFamily, row_codes
 from fieldfit.inference.kikuchi.region_sweeps import RegionArrays
@@ -89,6 +90,7 @@ class RegionGraph:
         """
         from fieldfit.inference.kikuchi import cluster_variation as build
 
+        require_factor_graph(graph)
         if isinstance(regions, RegionGraph):
             if not regions._fits(graph):
                 raise InvalidInputError(
@@ -112,6 +114,7 @@ class RegionGraph:
 
         Examples of one structure share the work.
         """
+        require_instance("batch", batch, Batch, "Batch.of([graph])")
         if batch.n_examples == 1 or isinstance(regions, RegionGraph):
             return cls.of(batch.graph, regions)
         key = "examples", _checked_key(regions)

@@ -196,6 +196,14 @@ class MatchingPolytope:
         perfect: bool = True,
         capacities: Capacities | None = None,
     ) -> None:
+        require_one_of("kind", kind, ("bipartite", "general"))
+        require_flag("perfect", perfect)
+        allowed = plain_array("allowed", allowed)
+        if allowed.ndim != 2 or allowed.dtype.kind != "b":
+            raise InvalidInputError(
+                f"allowed must be a matrix of truth values, got dtype {allowed.dtype} and shape "
+                f"{allowed.shape}"
+            )
         self.kind, self.perfect, self.capacities = kind, perfect, capacities
         self.shape = allowed.shape
         used = np.triu(allowed, 1) if kind == "general" else allowed

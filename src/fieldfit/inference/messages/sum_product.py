@@ -29,7 +29,7 @@ from fieldfit._validation import (
 from fieldfit.entropy.counting_numbers import Bethe, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Evidence, Inference, Progress, require_model, require_result
@@ -123,6 +123,7 @@ class SumProduct(Inference):
 
     def memory(self, graph: FactorGraph) -> float:
         """Bytes that a run adds at its peak to the graph and the potentials it is given."""
+        require_factor_graph(graph)
         entries = int(graph.unary_offsets[-1])
         tables = int(graph.table_offsets[-1])
         messages = int(graph.message_offsets[-1])
