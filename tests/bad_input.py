@@ -313,46 +313,9 @@ def _options() -> Iterator[Entry]:
             yield _entry(name, entry.load())
 
 
-def _runs() -> Iterator[Entry]:
-    chain = {"graph": GRAPH, "potentials": POTENTIALS}
-    for name, entry in PUBLIC.items():
-        if not entry.stored:
-            continue
-        found = entry.load()
-        model, union = chain, {"batch": BATCH, "potentials": POTENTIALS}
-        if issubclass(found, Inference | MapSearch):
-            solver = found()
-            if name in MATCHINGS:
-                model = dict(zip(("graph", "potentials"), MATCHINGS[name], strict=True))
-                union = {"batch": ff.graph.Batch.of([model["graph"]]), **model}
-                del union["graph"]
-            ignored = () if name in TAKES_INIT else ("init",)
-            yield _entry(f"{name}.run", solver.run, model, *ignored, "weights")
-            yield _entry(f"{name}.run_batch", solver.run_batch, union, *ignored, "weights")
-        if issubclass(found, Objective) and name not in ("ProceduralLoss",):
-            yield _entry(
-                f"{name}.value_and_grad", found().value_and_grad, {**model, "labels": [0, 1, 1]}
-            )
-    model, union = chain, {"batch": BATCH, "potentials": POTENTIALS}
-    for call in (ff.infer, ff.decode, ff.inference.sample_exactly, ff.inference.stability):
-        more = {"sample_exactly": {"n_samples": 2}, "stability": {"entropy": ff.Bethe()}}
-        yield _entry(call.__name__, call, {**model, **more.get(call.__name__, {})})
-    yield _entry("Gibbs.sample", ff.Gibbs(2, burn_in=0).sample, {**model, "n_samples": 2})
-    yield _entry("Exact.memory", ff.Exact().memory, {"graph": GRAPH})
-    bounds = ff.inference.log_likelihood_bounds
-    yield _entry("log_likelihood_bounds", bounds, {**union, "labels": np.array([0, 1, 1])})
-    brute = ff.BruteForce()
-    yield _entry("BruteForce.configurations", brute.configurations, {"graph": GRAPH})
-    yield _entry("BruteForce.scores", brute.scores, model)
-    yield _entry("SumProduct.memory", ff.SumProduct().memory, {"graph": GRAPH})
-    counting = ff.Bethe().counting_numbers(GRAPH)
-    response = {"graph": GRAPH, "beliefs": BELIEFS, "counting": counting}
-    yield _entry("LinearResponse", find("LinearResponse"), response)
-    yield _entry("Bethe.counting_numbers", ff.Bethe().counting_numbers, {"graph": GRAPH})
-    planar = ff.inference.planar_ising_log_partition
-    yield _entry("planar_ising_log_partition", planar, model)
-
-
+#: A small model as arguments of ``run`` and of ``run_batch``.
+MODEL = {"graph": GRAPH, "potentials": POTENTIALS}
+UNION = {"batch": BATCH, "potentials": POTENTIALS}
 #: Models for searches that know matchings only.
 MATCHINGS = {
     "Assignment": ff.inference.matching_graph(np.zeros((2, 2))),
@@ -363,6 +326,52 @@ TAKES_INIT = (
     *("SumProduct", "MeanField", "Gibbs", "BeliefOptimization", "DoubleLoop"),
     *("GeneralizedSumProduct", "ConvexDual", "ConvexPrimal", "FrankWolfe"),
 )
+
+
+def _runs() -> Iterator[Entry]:
+    """What runs on a graph with potentials, by name or by the class of the registry."""
+    for name, entry in PUBLIC.items():
+        found = entry.load() if entry.stored else object
+        if issubclass(found, Inference | MapSearch):
+            yield from _solver(name, found())
+        if issubclass(found, Objective):
+            given = {**MODEL, "labels": [0, 1, 1]}
+            yield _entry(f"{name}.value_and_grad", found().value_and_grad, given)
+    counting = ff.Bethe().counting_numbers(GRAPH)
+    calls: dict[str, tuple[Any, dict[str, Any]]] = {
+        "infer": (ff.infer, MODEL),
+        "decode": (ff.decode, MODEL),
+        "sample_exactly": (ff.inference.sample_exactly, {**MODEL, "n_samples": 2}),
+        "stability": (ff.inference.stability, {**MODEL, "entropy": ff.Bethe()}),
+        "planar_ising_log_partition": (ff.inference.planar_ising_log_partition, MODEL),
+        "log_likelihood_bounds": (
+            ff.inference.log_likelihood_bounds,
+            {**UNION, "labels": np.array([0, 1, 1])},
+        ),
+        "LinearResponse": (
+            ff.inference.LinearResponse,
+            {"graph": GRAPH, "beliefs": BELIEFS, "counting": counting},
+        ),
+        "Gibbs.sample": (ff.Gibbs(2, burn_in=0).sample, {**MODEL, "n_samples": 2}),
+        "BruteForce.scores": (ff.BruteForce().scores, MODEL),
+        "BruteForce.configurations": (ff.BruteForce().configurations, {"graph": GRAPH}),
+        "Exact.memory": (ff.Exact().memory, {"graph": GRAPH}),
+        "SumProduct.memory": (ff.SumProduct().memory, {"graph": GRAPH}),
+        "Bethe.counting_numbers": (ff.Bethe().counting_numbers, {"graph": GRAPH}),
+    }
+    for name, (call, given) in calls.items():
+        yield _entry(name, call, given)
+
+
+def _solver(name: str, solver: Any) -> Iterator[Entry]:
+    model, union = MODEL, UNION
+    if name in MATCHINGS:
+        graph, potentials = MATCHINGS[name]
+        model = {"graph": graph, "potentials": potentials}
+        union = {"batch": ff.graph.Batch.of([graph]), "potentials": potentials}
+    ignored = () if name in TAKES_INIT else ("init",)
+    yield _entry(f"{name}.run", solver.run, model, *ignored, "weights")
+    yield _entry(f"{name}.run_batch", solver.run_batch, union, *ignored, "weights")
 
 
 def _structures() -> Iterator[Entry]:
