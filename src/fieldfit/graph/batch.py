@@ -97,7 +97,7 @@ class Batch:
 
     def split(self, beliefs: Beliefs) -> list[Beliefs]:
         """Beliefs of each example (views)."""
-        require_instance("beliefs", beliefs, Beliefs, "result.beliefs")
+        require_instance("beliefs", beliefs, (Beliefs, Potentials), "result.beliefs")
         unary, table = self.unary_offsets, self.table_offsets
         return [
             Beliefs(

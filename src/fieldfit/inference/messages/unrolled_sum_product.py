@@ -369,7 +369,7 @@ class UnrolledSumProduct(Inference):
                 f"TreeReweighted(), got {self.entropy!r}"
             )
         require_one_of("schedule", self.schedule, SCHEDULES)
-        if self.order is not None:
+        if self.order is not None and not isinstance(self.order, str):
             integers("order", self.order)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
