@@ -45,8 +45,8 @@ def shown(value: Any) -> str:
 
     Examples
     --------
-    >>> shown("a" * 200)
-    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
+    >>> print(shown("a" * 200)[-8:])
+    aaaaa...
     """
     text = " ".join(repr(value).split())
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
