@@ -233,17 +233,17 @@ def _capacity_pair(capacity: Any) -> tuple[Any, Any]:
     pair = capacity if isinstance(capacity, tuple) else (capacity, capacity)
     if len(pair) != 2:
         raise InvalidInputError(f"capacity must be one integer or a pair, got {shown(capacity)}")
-    for side in pair:
-        integers("capacity", side)
+    for side, given in zip(("rows", "columns"), pair, strict=True):
+        integers(f"capacity of the {side}", given)
     return pair
 
 
 def _checked_capacity(side: str, capacity: Capacity, count: int) -> LongArray:
-    array = integers("capacity", capacity)
-    if array.dtype.kind not in "iu" or array.shape not in ((), (count,)) or (array < 0).any():
+    array = integers(f"capacity of the {side}", capacity)
+    if array.shape not in ((), (count,)) or (array < 0).any():
         raise InvalidInputError(
             f"capacity of the {side} must be an integer of at least 0, or {count} of them, "
-            f"got {capacity!r}"
+            f"got {shown(capacity)}"
         )
     return np.array(np.broadcast_to(array, (count,)), dtype=np.int64)
 
