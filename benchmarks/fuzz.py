@@ -15,11 +15,13 @@ import multiprocessing
 import resource
 import signal
 import sys
+import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -53,11 +55,14 @@ def fuzz(n_mutants: int, seed: int = 0, only: str = "") -> Report:
     context = multiprocessing.get_context("spawn")
     while first < n_mutants:
         answers, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_work, args=(sender, first, n_mutants, seed, only))
-        child.start()
-        sender.close()
-        first = _collect(answers, report, first)
-        child.join()
+        # the folder is removed here, because the process may die
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = (sender, Path(folder), first, n_mutants, seed, only)
+            child = context.Process(target=_work, args=arguments)
+            child.start()
+            sender.close()
+            first = _collect(answers, report, first)
+            child.join()
     return report
 
 
@@ -81,8 +86,8 @@ def _collect(answers: Any, report: Report, first: int) -> int:
         number += 1
 
 
-def _work(sender: Any, first: int, last: int, seed: int, only: str) -> None:
-    chosen = [one for one in formats() if only in one.name]
+def _work(sender: Any, folder: Path, first: int, last: int, seed: int, only: str) -> None:
+    chosen = [one for one in formats(folder) if only in one.name]
     _limit_memory()
     for number in range(first, last):
         one = chosen[number % len(chosen)]
@@ -147,11 +152,12 @@ def main() -> int:
     parser.add_argument("--case", type=int, help="one mutant, in this process, with its traceback")
     args = parser.parse_args()
     if args.case is not None:
-        chosen = [one for one in formats() if args.only in one.name]
-        one = chosen[args.case % len(chosen)]
-        data = mutant(one, args.seed, args.case)
-        print(f"{one.name}, {len(data)} bytes: {data[:2000]!r}")
-        one.read(data)
+        with tempfile.TemporaryDirectory() as folder:
+            chosen = [one for one in formats(Path(folder)) if args.only in one.name]
+            one = chosen[args.case % len(chosen)]
+            data = mutant(one, args.seed, args.case)
+            print(f"{one.name}, {len(data)} bytes: {data[:2000]!r}")
+            one.read(data)
         return 0
     report = fuzz(args.mutants, args.seed, args.only)
     for name in sorted({*report.read, *report.refused}):

@@ -8,7 +8,6 @@ hold, with a right digest.
 from __future__ import annotations
 
 import io
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,9 +39,8 @@ class Format:
     read: Callable[[bytes], Any]
 
 
-def formats() -> list[Format]:
-    """Every format that the package reads."""
-    folder = Path(tempfile.mkdtemp(prefix="fieldfit-fuzz-"))
+def formats(folder: Path) -> list[Format]:
+    """Every format that the package reads; those that need files write them into a folder."""
     return [*_texts(), *_archives(folder), *_pictures(folder), *_containers(folder)]
 
 

@@ -11,9 +11,9 @@ from fieldfit.errors import FileFormatError
 N_MUTANTS = 2000
 
 
-def test_examples_are_read():
+def test_examples_are_read(tmp_path):
     """Otherwise their mutants would say nothing."""
-    for one in formats():
+    for one in formats(tmp_path):
         for example in one.examples:
             assert tried(one, example) == "read", one.name
 
