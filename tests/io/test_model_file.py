@@ -236,7 +236,7 @@ def test_files_with_a_right_digest_and_wrong_content_are_refused(tmp_path):
             "format": "fieldfit-checkpoint",
         },
         "is not a fieldfit-model file": {"content": "no json"},
-        "model: 'kind'": {"content": '{"parameters":{},"metadata":{}}'},
+        "model: expected an entry 'kind'": {"content": '{"parameters":{},"metadata":{}}'},
         "option object of this version of fieldfit, found 'Popen'": {
             "content": '{"kind":"X","metadata":{},'
             '"parameters":{"x":{"class":"Popen","fields":{}}}}',

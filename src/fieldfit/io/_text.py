@@ -54,8 +54,8 @@ Source = str | os.PathLike[str] | BinaryIO
 #: Below it doubles lose digits.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 LOG_10 = math.log(10.0)
-#: A weight of 1e-400 is a weight; here even its logarithm would be beyond doubles.
-MAX_EXPONENT_DIGITS = 300
+#: A weight of 1e-400 is a weight; with longer exponents even its logarithm is beyond doubles.
+MAX_EXPONENT_DIGITS = 310
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(
     rb"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
@@ -227,7 +227,7 @@ class NumberFile:
                 logs[index] = _log_of_decimal(token)
             except (ArithmeticError, ValueError):
                 raise self.expected(
-                    int(positions[index]), f"an exponent of at most {MAX_EXPONENT_DIGITS} digits"
+                    int(positions[index]), "a weight whose logarithm is a number"
                 ) from None
 
     def finish(self, position: int) -> None:
@@ -331,7 +331,10 @@ def _log_of_decimal(token: str) -> float:
     if len(exponent) > MAX_EXPONENT_DIGITS:
         raise OverflowError
     shift = digits.adjusted()
-    return math.log(digits.scaleb(-shift)) + (shift + int(exponent or 0)) * LOG_10
+    log = math.log(digits.scaleb(-shift)) + (shift + int(exponent or 0)) * LOG_10
+    if not math.isfinite(log):
+        raise OverflowError
+    return log
 
 
 # -- Writing -------------------------------------------------------------------------------
