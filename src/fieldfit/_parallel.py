@@ -27,6 +27,9 @@ __all__ = [
     "worker_threads",
 ]
 
+#: More than any machine has; beyond it a thread costs more than it does.
+MAX_THREADS = 2**10
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -49,7 +52,9 @@ def n_threads(n_jobs: int | None) -> int:
     require_jobs(n_jobs)
     if n_jobs is None:
         return 1
-    return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+    if n_jobs > 0:
+        return min(int(n_jobs), MAX_THREADS)
+    return max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
 
 
 def ordered_map(

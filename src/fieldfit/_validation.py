@@ -1,25 +1,55 @@
 """Checks of options, in one place: one sentence with the argument, the requirement and the value.
 
-Options are checked where an object is made (``__post_init__``), data where they are used.
+Options are checked where an object is made (``__post_init__``), data where they are used.  Arrays
+have checks of their own in `_arrays.py`, ``random_state`` in `_random_state.py`.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Collection
 from typing import Any
 
 from fieldfit.errors import InvalidInputError
 
 __all__ = [
+    "is_integer",
     "refuse_unused",
+    "require_callable",
     "require_flag",
+    "require_index",
     "require_instance",
     "require_integer",
     "require_number",
     "require_one_of",
+    "require_output",
+    "require_path",
+    "require_sequence_of",
+    "require_text",
+    "shown",
 ]
+
+#: Longest text of a value in a message.
+SHOWN = 80
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer of Python or of NumPy; truth values are none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """A value for a message: on one line, and cut where it is long.
+
+    Examples
+    --------
+    >>> print(shown("a" * 200)[-8:])
+    aaaaa...
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def require_integer(
@@ -41,8 +71,7 @@ def require_integer(
     """
     if or_none and value is None:
         return
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_integer or not _in_range(value, at_least, None, at_most, None):
+    if not is_integer(value) or not _in_range(value, at_least, None, at_most, None):
         wanted = "an integer" + _range(at_least, None, at_most, None, " of at least ", " in ")
         _refuse(name, wanted, or_none, value)
 
@@ -108,6 +137,54 @@ def require_instance(
         _refuse(name, f"an object such as {example}", or_none, value)
 
 
+def require_sequence_of(name: str, values: Any, wanted: type, example: str) -> None:
+    """Refuse what is no list of objects of a class."""
+    if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__"):
+        _refuse(name, f"a list of objects such as {example}", False, values)
+    for index, value in enumerate(values):
+        require_instance(f"{name}[{index}]", value, wanted, example)
+
+
+def require_callable(name: str, value: Any, *, or_none: bool = False) -> None:
+    """Refuse what cannot be called."""
+    if not (callable(value) or (or_none and value is None)):
+        _refuse(name, "a function", or_none, value)
+
+
+def require_index(name: str, value: Any, count: int) -> None:
+    """Refuse what is no index of ``count`` things.
+
+    Examples
+    --------
+    >>> require_index("variable", 3, 3)
+    Traceback (most recent call last):
+    ...
+    fieldfit.errors.InvalidInputError: variable must be in 0..2, got 3
+    """
+    if not is_integer(value) or not 0 <= value < count:
+        _refuse(name, f"in 0..{count - 1}", False, value)
+
+
+def require_text(name: str, value: Any, *, or_none: bool = False) -> None:
+    """Refuse what is not a text of at least one character."""
+    if not ((isinstance(value, str) and value) or (or_none and value is None)):
+        _refuse(name, "a text", or_none, value)
+
+
+def require_path(name: str, path: Any) -> None:
+    """Refuse what cannot be the name of a file."""
+    is_path = isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
+    if not is_path or not os.fspath(path) or "\0" in os.fspath(path):
+        _refuse(name, "the name of a file", False, path)
+
+
+def require_output(name: str, path: Any) -> None:
+    """Refuse what cannot be the name of a file to write, before the work is done."""
+    require_path(name, path)
+    if not os.path.isdir(os.path.dirname(os.fspath(path)) or ".") or os.path.isdir(path):
+        _refuse(name, "a file in a folder that exists", False, os.fspath(path))
+
+
 def refuse_unused(method: str, used: Collection[str], **options: Any) -> None:
     """Refuse options that were given (not ``None``) to a method that would ignore them."""
     for name, value in options.items():
@@ -156,4 +233,4 @@ def _range(
 
 
 def _refuse(name: str, wanted: str, or_none: bool, value: Any) -> None:
-    raise InvalidInputError(f"{name} must be {wanted}{' or None' * or_none}, got {value!r}")
+    raise InvalidInputError(f"{name} must be {wanted}{' or None' * or_none}, got {shown(value)}")

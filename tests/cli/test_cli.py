@@ -409,7 +409,7 @@ def test_bad_files(model, tmp_path, capsys):
     assert_one_error_line(capsys.readouterr(), "Is a directory")
 
     assert main(["infer", model.name, "--quiet", "--out", str(tmp_path / "no" / "file")]) == 2
-    assert_one_error_line(capsys.readouterr(), "No such file")
+    assert_one_error_line(capsys.readouterr(), "--out must lie in a folder that exists")
 
 
 def test_evidence_of_weight_zero(model, tmp_path, capsys):
@@ -500,3 +500,32 @@ def test_real_answers(name, capsys):
     ):
         assert_allclose(actual, expected, rtol=0, atol=1e-4)
     assert len(fields["marginals"]) == read_uai(path)[0].n_variables
+
+
+def test_out_never_replaces_what_is_read(model, tmp_path, capsys):
+    """Neither the model, nor the evidence, given or found beside it, by whatever name."""
+    evidence = tmp_path / "given.evid"
+    write_evidence(evidence, {1: 2})
+    beside = tmp_path / "model.uai.evid"
+    write_evidence(beside, {0: 1})
+    link = tmp_path / "link"
+    link.symlink_to(model.path)
+    before = {path: path.read_bytes() for path in (model.path, evidence, beside)}
+    for options in (
+        ["--out", model.name],
+        ["--out", str(link)],
+        ["--evidence", str(evidence), "--out", str(evidence)],
+        ["--out", str(beside)],
+    ):
+        assert main(["infer", model.name, "--quiet", *options]) == 2
+        assert_one_error_line(capsys.readouterr(), "--out must not be a file that is read")
+    assert main(["infer", model.name, "--quiet", "--out", str(tmp_path)]) == 2
+    assert_one_error_line(capsys.readouterr(), "--out must be the name of a file")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_byte_order_mark_on_standard_input(model, monkeypatch, capsys):
+    data = b"\xef\xbb\xbf" + model.path.read_bytes()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    assert main(["infer", "-", "--task", "PR", "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith("PR")

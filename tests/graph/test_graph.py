@@ -177,13 +177,13 @@ def test_bad_constructor_arguments():
         (lambda: ff.FactorGraph.grid(0, 3, 2), "height must be an integer of at least 1, got 0"),
         (lambda: ff.FactorGraph.grid(3, -1, 2), "width must be an integer of at least 1, got -1"),
         (lambda: ff.FactorGraph.grid(2, 2, 2, neighbors=6), "neighbors must be one of 4, 8, got 6"),
-        (lambda: ff.FactorGraph.grid(2, 2, 0), r"cardinalities\[0\] must be at least 1, got 0"),
+        (lambda: ff.FactorGraph.grid(2, 2, 0), "n_labels must be an integer of at least 1, got 0"),
         (lambda: ff.FactorGraph.from_edges(3, [0, 1], 2),
          r"edges must have shape \(n_edges, 2\), got \(2,\)"),
         (lambda: ff.FactorGraph.from_edges(2, [(0, 1, 1)], 2),
          r"edges must have shape .*, got \(1, 3\)"),
         (lambda: ff.FactorGraph.from_edges(2, [(0, 5)], 2),
-         r"scopes\[0\] must name variables 0\.\.1, got 5"),
+         r"edges must name variables 0\.\.1, got \[0, 5\] at 0"),
     ):  # fmt: skip
         with pytest.raises(ff.InvalidInputError, match=sentence):
             build()

@@ -200,9 +200,9 @@ def test_bad_indices_and_flat_shapes(potentials, graph):
         (lambda: potentials.unary(-1), r"variable must be in 0\.\.2, got -1"),
         (lambda: potentials.factor(4), r"factor must be in 0\.\.3, got 4"),
         (lambda: ff.Potentials.from_flat(graph, np.zeros(6), np.zeros(21)),
-         r"flat values must have shapes \(7,\) and \(21,\), got \(6,\) and \(21,\)"),
+         r"_values must have shapes \(7,\) and \(21,\), got \(6,\) and \(21,\)"),
         (lambda: ff.Beliefs(graph, np.zeros(7), np.zeros((3, 7))),
-         r"flat values must have shapes \(7,\) and \(21,\), got \(7,\) and \(3, 7\)"),
+         r"_values must have shapes \(7,\) and \(21,\), got \(7,\) and \(3, 7\)"),
     ):  # fmt: skip
         with pytest.raises(ff.InvalidInputError, match=sentence):
             call()

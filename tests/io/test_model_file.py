@@ -236,7 +236,7 @@ def test_files_with_a_right_digest_and_wrong_content_are_refused(tmp_path):
             "format": "fieldfit-checkpoint",
         },
         "is not a fieldfit-model file": {"content": "no json"},
-        "model: 'kind'": {"content": '{"parameters":{},"metadata":{}}'},
+        "model: expected an entry 'kind'": {"content": '{"parameters":{},"metadata":{}}'},
         "option object of this version of fieldfit, found 'Popen'": {
             "content": '{"kind":"X","metadata":{},'
             '"parameters":{"x":{"class":"Popen","fields":{}}}}',
@@ -297,7 +297,7 @@ def test_the_new_file_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypa
 
 
 def test_the_folder_must_exist(tmp_path):
-    with pytest.raises(InvalidInputError, match="path must lie in a folder that exists"):
+    with pytest.raises(InvalidInputError, match="path must be a file in a folder that exists"):
         write_small(tmp_path / "missing" / "model")
 
 

@@ -273,7 +273,7 @@ def test_missing_file(tmp_path):
 
 def test_potentials_of_another_graph_are_not_written(tmp_path):
     graph, other = FactorGraph([2, 2], [(0, 1)]), FactorGraph([2, 2], [(1, 0)])
-    with pytest.raises(InvalidInputError, match="potentials must belong to graph"):
+    with pytest.raises(InvalidInputError, match="potentials must belong to the given graph"):
         write_uai(tmp_path / "model.uai", graph, Potentials(other))
     nan = Potentials.from_flat(graph, np.zeros(4), np.full(4, np.nan))
     with pytest.raises(InvalidInputError, match="below"):

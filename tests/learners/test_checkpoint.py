@@ -13,7 +13,9 @@ import pytest
 from learning import Failing, Logistic, Remembering
 
 from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit.io._container import read_container, write_container
 from fieldfit.learners.base import Penalty
+from fieldfit.learners.checkpoint import FORMAT, VERSION
 from fieldfit.learners.lbfgs import LBFGS
 from fieldfit.learners.stochastic import SGD, Adam
 
@@ -235,3 +237,57 @@ def test_the_folder_must_exist(tmp_path):
     for path in (tmp_path / "missing" / "file", tmp_path):
         with pytest.raises(InvalidInputError, match="checkpoint must be a file in a folder that"):
             train("lbfgs", path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("lbfgs", {"numbers": 3}, "expected an entry 'method', found none"),
+        ("lbfgs", {"identity": []}, "expected 'identity' to be an object"),
+        ("lbfgs", {"method": {"dictionary": []}}, "expected an entry"),
+        ("lbfgs", {"trace": [{"dictionary": []}]}, "expected an entry 'seconds'"),
+        ("lbfgs", {"outcome": ["yes"]}, "expected 'outcome' to be a list of 2"),
+        ("lbfgs", {"count": 10**6}, "expected 'count' to be an integer in 0..10"),
+        ("lbfgs", {"weights": np.zeros(3)}, r"expected 'weights' to be numbers of shape \(12\)"),
+        ("lbfgs", {"gradient": np.full(12, np.nan)}, "expected 'gradient' to be finite"),
+        ("lbfgs", {"steps": None}, "expected an array 'steps', found none"),
+        (
+            "adam",
+            {"generator": {"dictionary": [["state", 5]]}},
+            "expected 'generator' to be the state",
+        ),
+        ("adam", {"step_size": "long"}, "expected 'step_size' to be a number"),
+        ("adam", {"means": np.zeros(3)}, "expected 'means' to be numbers"),
+    ],
+)
+def test_forged_checkpoints_are_refused_in_a_sentence(name, change, message, tmp_path):
+    """The digest is right, the content is not."""
+    path = tmp_path / "checkpoint"
+    train(name, path)
+    content, arrays = read_container(path, FORMAT, VERSION)
+    for key, value in change.items():
+        if isinstance(value, np.ndarray):
+            arrays[f"method.{key}"] = value
+        elif value is None:
+            del arrays[f"method.{key}"]
+        elif key in content:
+            content[key] = value
+        else:
+            content["numbers"] = replaced(content["numbers"], key, value)
+    write_container(path, FORMAT, VERSION, content, arrays)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        train(name, path)
+    assert str(caught.value).startswith(str(path))
+
+
+def replaced(stored, key, value):
+    """A stored dictionary, or one inside it, with another value."""
+    if isinstance(stored, dict) and set(stored) == {"dictionary"}:
+        pairs = stored["dictionary"]
+        return {
+            "dictionary": [
+                [name, value if name == key else replaced(entry, key, value)]
+                for name, entry in pairs
+            ]
+        }
+    return stored

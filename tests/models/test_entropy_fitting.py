@@ -198,7 +198,7 @@ def test_a_fitted_entropy_is_no_distribution():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fit_entropy": "all"}, "fit_entropy must be True, False or one of"),
+        ({"fit_entropy": "all"}, "fit_entropy must be one of True, False"),
         ({"fit_entropy": True, "gradient": "perturbation"}, "gradient must be 'solve'"),
     ],
 )

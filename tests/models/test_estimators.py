@@ -530,7 +530,7 @@ def test_bad_data_are_refused_in_a_sentence(kind, change, message):
         ({"l2": -1.0}, "l2 must be at least 0, got -1.0"),
         ({"max_iter": 0}, "max_iter must be an integer"),
         ({"tol": 0.0}, "tol must be positive"),
-        ({"n_labels": 1}, "n_labels must be an integer of at least 2, got 1"),
+        ({"n_labels": 1}, "n_labels must be an integer of at least 2 or None, got 1"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
         ({"decode": "best"}, "decode must be"),
         ({"objective": "trv"}, "objective must be one of"),
@@ -543,6 +543,40 @@ def test_bad_options_are_refused(kind, options, message):
     X, Y = kind.data()
     with pytest.raises(ff.InvalidInputError, match=message):
         kind.estimator(**options).fit(X, Y)
+
+
+@both
+@pytest.mark.parametrize("void", [255, 5000, 2**31 - 2])
+def test_a_void_label_does_not_ask_for_hundreds_of_labels(kind, void):
+    X, Y = kind.data()
+    marked = [y.copy() for y in Y]
+    marked[1].reshape(-1)[0] = void
+    with pytest.raises(ff.InvalidInputError, match=rf"got {void} and no .*ignore_label={void}"):
+        kind.make().fit(X, marked)
+    missing = [np.where(y == void, -1, y) for y in marked]
+    ignoring = kind.make(ignore_label=void).fit(X, marked)
+    plain = kind.make().fit(X, missing)
+    np.testing.assert_array_equal(ignoring.weights_, plain.weights_)
+    assert ignoring.score(X, marked) == plain.score(X, missing)
+    bounds = ignoring.log_likelihood_bounds(X, marked), plain.log_likelihood_bounds(X, missing)
+    np.testing.assert_array_equal(*bounds)
+
+
+@both
+def test_gaps_between_labels_need_the_number_of_labels(kind):
+    X, Y = kind.data()
+    shifted = [y + 1 for y in Y]
+    with pytest.raises(ff.InvalidInputError, match=r"without gaps, got . and no 0: .*np\.unique"):
+        kind.make().fit(X, shifted)
+    n_labels = 2 + max(int(y.max()) for y in Y)
+    assert kind.make(n_labels=n_labels).fit(X, shifted).n_labels_ == n_labels
+
+
+@both
+def test_tables_beyond_memory_are_refused_before_they_are_made(kind):
+    X, Y = kind.data()
+    with pytest.raises(ff.errors.TooLargeError, match=r"30000 labels need tables of .* GB"):
+        kind.make(n_labels=30_000).fit(X, Y)
 
 
 @both

@@ -294,7 +294,7 @@ def test_bad_samples_are_refused(samples, message):
         ([[0, 5]], r"variables 0\.\.4, got \[0, 5\] at 0"),
         ([[0, 1], [1, 0]], r"every pair once, got \[1, 0\] again at 1"),
         ([[2, 2]], "two different variables"),
-        ([[0.5, 1.0]], "integer array"),
+        ([[0.5, 1.0]], "edges must be integers, got dtype float64"),
         ([0, 1], r"shape \(n_edges, 2\)"),
     ],
 )
@@ -364,3 +364,18 @@ def test_batch_of_one_graph_is_reused():
     partition = InferredPartition(parameters, INFERENCES["trw"])
     assert isinstance(partition._batch, Batch)
     assert partition._batch.n_examples == 1
+
+
+def test_nothing_is_learned_or_scored_from_nothing():
+    """A mean over no label would be NaN."""
+    model = IsingModel().fit([[0, 1], [1, 0], [1, 1], [0, 0]])
+    empty = np.full((3, 2), np.nan)
+    for call in (
+        lambda: model.score(empty),
+        lambda: model.log_likelihood(empty),
+        lambda: model.log_likelihood_bounds(empty),
+        lambda: IsingModel().fit(empty, edges=[(0, 1)]),
+        lambda: IsingModel().fit([[0, 1], [1, 0]], validation=empty),
+    ):
+        with pytest.raises(InvalidInputError, match="samples must hold at least one label"):
+            call()

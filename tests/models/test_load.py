@@ -56,7 +56,7 @@ def examples(name):
             images[..., 1:],
         ),
         "MixtureField": (MixtureField("bethe"), (labels, EDGES), labels * 0.4),
-        "PottsModel": (PottsModel(l2=0.3), (labels + 1,), labels + 1),
+        "PottsModel": (PottsModel(n_labels=3, l2=0.3), (labels + 1,), labels + 1),
         "SkipChainCRF": (SkipChainCRF(skip_edges="key", l2=0.3), (linked, NAMES), linked),
     }[name]
 
@@ -146,10 +146,55 @@ def test_files_of_another_version(path):
     with pytest.raises(FileFormatError, match=r"does not fit this version.*no_such_option"):
         load(rewritten(path, parameters={**stored.parameters, "no_such_option": 1}))
     rewritten(path, parameters=stored.parameters)
-    with pytest.raises(FileFormatError, match=r"does not fit this version.*n_iter"):
+    with pytest.raises(FileFormatError, match=r"expected an entry 'n_iter', found none"):
         load(rewritten(path, metadata={}))
     rewritten(path, metadata=stored.metadata)
-    with pytest.raises(FileFormatError, match=r"does not fit this version.*edges"):
+    with pytest.raises(FileFormatError, match="expected an array 'edges', found none"):
         load(rewritten(path, arrays={"weights": stored.arrays["weights"]}))
     with pytest.raises(FileNotFoundError):
         load(path.with_name("none.ff"))
+
+
+# -- forged content, with a right digest ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("metadata", {"n_iter": "many"}, "expected 'n_iter' to be an integer of at least 0"),
+        ("metadata", {"converged": 1}, "expected 'converged' to be true or false, found 1"),
+        ("metadata", {"trace": [3]}, "expected 'trace' to be a list"),
+        ("metadata", {"model": []}, "expected 'model' to be an object"),
+        ("metadata", {"block_shapes": [["thresholds", [2]]]}, "expected 'weights' to be numbers"),
+        ("metadata", {"block_shapes": [["a", [6]]]}, "expected 'block_shapes'"),
+        ("metadata", {"block_shapes": [["a", [-1]]]}, "expected 'block_shapes' of at least 0"),
+        ("parameters", {"l2": "much"}, "l2 must be at least 0, got 'much'"),
+        ("parameters", {"objective": 3}, "objective must be one of"),
+        ("arrays", {"weights": np.zeros((2, 3))}, r"numbers of shape \(6\), found float64"),
+        ("arrays", {"weights": np.full(6, np.nan)}, "expected 'weights' to be finite"),
+        ("arrays", {"weights": np.zeros(6, dtype=np.int64)}, "found int64"),
+        ("arrays", {"edges": np.array([[0, 9], [1, 2], [0, 2]])}, "edges must name variables"),
+        ("arrays", {"edges": np.zeros((3, 2))}, "expected 'edges' to be integers"),
+    ],
+)
+def test_forged_content_is_refused_in_a_sentence(path, part, change, message):
+    stored = read_model(path)
+    with pytest.raises(FileFormatError, match=message) as caught:
+        load(rewritten(path, **{part: {**getattr(stored, part), **change}}))
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_indices_that_kernels_would_follow_are_checked(tmp_path):
+    model, data, _ = examples("ChainCRF")
+    model.fit(*data).save(tmp_path / "model.ff")
+    stored = read_model(tmp_path / "model.ff")
+    for name, array in {
+        "state_labels": np.full_like(stored.arrays["state_labels"], 60_000),
+        "state_offsets": stored.arrays["state_offsets"][::-1],
+        "transitions": stored.arrays["transitions"] * 0 + 7,
+        "name_ends": stored.arrays["name_ends"] + 10**9,
+    }.items():
+        rewritten(tmp_path / "model.ff", arrays={**stored.arrays, name: array})
+        with pytest.raises(FileFormatError, match=f"expected '{name}'"):
+            load(tmp_path / "model.ff")

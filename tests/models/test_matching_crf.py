@@ -342,3 +342,16 @@ def test_bad_input():
         ff.MatchingCRF(kind="general", perfect=False).fit(symmetric, [[1, 2, 0]] * 2)
     with pytest.warns(ConvergenceWarning, match="stopped at max_iter=1"):
         ff.MatchingCRF(l2=1e-3, max_iter=1).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [([0], r"Y\[1\] must be 3 integers"), ("abc", r"Y\[1\] must be 3 integers"),
+     ([0, 1, 5], r"Y\[1\]\[2\] must be a column below 3"), ([0.0, 1.0, 2.0], "3 integers")],
+)  # fmt: skip
+def test_score_takes_partners_only(wrong, message):
+    X = np.random.default_rng(0).normal(size=(2, 3, 3, 1))
+    model = ff.MatchingCRF("likelihood").fit(X, [[0, 1, 2], [2, 1, 0]])
+    assert 0.0 <= model.score(X, [[0, 1, 2], [-1, -1, 0]]) <= 1.0  # need be no perfect matching
+    with pytest.raises(InvalidInputError, match=message):
+        model.score(X, [[0, 1, 2], wrong])

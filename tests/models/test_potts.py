@@ -246,6 +246,10 @@ def test_bounds_bracket_the_log_likelihood():
         ({"identity": 2.0}, [[0, 1], [0, 2]], "identity"),
         ({}, [[0, 300], [1, 2]], r"0\.\.254.*got 300"),
         ({}, [[0, -2], [1, 2]], "got -2 in row 0, column 1"),
+        ({}, [[1, 5], [2, 3], [4, 1]], "without gaps, got 5 and no 0: np.unique.*n_labels=6"),
+        ({}, [[0, 1], [1, 4]], "without gaps, got 4 and no 2"),
+        ({}, [["1", "2"], ["2", "1"]], "samples must be numbers"),
+        ({}, np.full((3, 2), 1j), "samples must be numbers"),
         ({}, [[]], "at least one row"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_factor_of_one_variable_does_not_count():
 
 
 def test_bad_options():
-    with pytest.raises(ff.InvalidInputError, match="loss must be one of"):
+    with pytest.raises(ff.InvalidInputError, match="name must be one of"):
         MarginalLoss("log")
     with pytest.raises(ff.InvalidInputError, match="sharpness must be positive"):
         MarginalLoss("suclass", sharpness=0.0)

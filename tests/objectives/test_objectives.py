@@ -185,7 +185,7 @@ def test_a_block_that_is_too_wide_is_refused_with_its_size():
     [
         ({"blocks": "rows"}, "blocks must be None, 'tree', a sequence of index arrays or a"),
         ({"blocks": 3}, "blocks must be None, 'tree', a sequence of index arrays or a"),
-        ({"blocks": [["a"]]}, "blocks must be None, 'tree', a sequence of index arrays or a"),
+        ({"blocks": [["a"]]}, r"blocks\[0\] must be integers, got dtype <U1"),
         ({"blocks": [[0, 1], [2, 2]]}, r"blocks\[1\] must hold distinct variables, got \(2, 2\)"),
         ({"blocks": [[-1]]}, r"blocks\[0\] must name variables 0, got -1 to -1"),
         ({"max_missing": -1}, "max_missing must be an integer of at least 0, got -1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ __all__ = [
     "format_pairs",
     "format_table",
     "print_json",
+    "require_new",
 ]
 
 
@@ -64,6 +66,30 @@ class Reporter:
                 bar.update(n_iter - bar.n)
 
             yield update
+
+
+def require_new(
+    outputs: Mapping[str, str | None], inputs: Sequence[str], *, or_folder: bool = False
+) -> None:
+    """Refuse, before any work, outputs that cannot be written or that are also inputs.
+
+    ``outputs`` are names of files by option, ``None`` where none was given.
+    """
+    from fieldfit.errors import InvalidInputError
+
+    taken = {os.path.realpath(path) for path in inputs}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if os.path.realpath(path) in taken:
+            raise InvalidInputError(
+                f"{option} must not be a file that is read or written otherwise, got {path}"
+            )
+        if os.path.isdir(path) and not or_folder:
+            raise InvalidInputError(f"{option} must be the name of a file, got the folder {path}")
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise InvalidInputError(f"{option} must lie in a folder that exists, got {path}")
+        taken.add(os.path.realpath(path))
 
 
 def print_json(fields: Mapping[str, Any]) -> None:

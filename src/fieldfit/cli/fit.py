@@ -10,7 +10,14 @@ from typing import Any
 
 from fieldfit._registry import find
 from fieldfit.cli._options import count, number
-from fieldfit.cli._output import Reporter, format_bytes, format_ending, format_pairs, print_json
+from fieldfit.cli._output import (
+    Reporter,
+    format_bytes,
+    format_ending,
+    format_pairs,
+    print_json,
+    require_new,
+)
 from fieldfit.cli.kinds.base import Data, Kind, located
 from fieldfit.cli.kinds.registry import KINDS
 
@@ -170,24 +177,9 @@ def _estimator(args: argparse.Namespace, reader: Any) -> Any:
 
 def _check_files(args: argparse.Namespace) -> None:
     """Refuse, before any work, outputs that cannot be written or that are also inputs."""
-    from fieldfit.errors import InvalidInputError
-
     outputs = {"--model": args.model, "--checkpoint": args.checkpoint}
     outputs |= args.kind.output_files(args)
-    inputs = [*args.train, *(args.validation or ())]
-    taken = {os.path.realpath(path): path for path in inputs}
-    for option, path in outputs.items():
-        if path is None:
-            continue
-        if os.path.realpath(path) in taken:
-            raise InvalidInputError(
-                f"{option} must not be a file that is read or written otherwise, got {path}"
-            )
-        if os.path.isdir(path):
-            raise InvalidInputError(f"{option} must be the name of a file, got the folder {path}")
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            raise InvalidInputError(f"{option} must lie in a folder that exists, got {path}")
-        taken[os.path.realpath(path)] = path
+    require_new(outputs, [*args.train, *(args.validation or ())])
 
 
 def _interruption(args: argparse.Namespace, status: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS
 from fieldfit.cli._options import count, number
-from fieldfit.cli._output import Reporter, format_bytes, print_json
+from fieldfit.cli._output import Reporter, format_bytes, print_json, require_new
 
 if TYPE_CHECKING:
     from fieldfit.graph.factor_graph import FactorGraph
@@ -103,6 +103,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the model, run the method, write the answer."""
     _check_method(args)
+    _check_out(args)
     reporter = Reporter(quiet=args.quiet)
     graph, potentials = _read_model(args)
     observed = _read_evidence(args, graph, reporter)
@@ -136,10 +137,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _read_model(args: argparse.Namespace) -> tuple[FactorGraph, Potentials]:
     from fieldfit.io import read_fg, read_uai
+    from fieldfit.io._text import read_bytes
 
     max_memory = args.max_memory * 1e9
     if args.model == "-":
-        data = sys.stdin.buffer.read()
+        _, data = read_bytes(io.BytesIO(sys.stdin.buffer.read()))
         # a .fg file begins with a number or a comment, a .uai file with a word
         is_fg = data.lstrip()[:1] in b"#0123456789" and bool(data.strip())
         return (read_fg if is_fg else read_uai)(io.BytesIO(data), max_memory=max_memory)
@@ -156,11 +158,24 @@ def _read_evidence(
         return read_evidence(args.evidence, graph)
     if args.no_evidence or args.model == "-":
         return {}
-    beside = args.model.removesuffix(".gz") + ".evid"
+    beside = _beside(args.model)
     if not os.path.isfile(beside):
         return {}
     reporter.note(f"evidence: {beside}, found beside the model (--no-evidence to ignore it)")
     return read_evidence(beside, graph)
+
+
+def _check_out(args: argparse.Namespace) -> None:
+    """Refuse, before any work, to write where it is impossible or would destroy an input."""
+    if args.out is None:
+        return
+    beside = [] if args.no_evidence or args.evidence is not None else [_beside(args.model)]
+    require_new({"--out": args.out}, [args.model, *([args.evidence] if args.evidence else beside)])
+
+
+def _beside(model: str) -> str:
+    """Where the evidence of a model lies by habit."""
+    return model.removesuffix(".gz") + ".evid"
 
 
 def _check_method(args: argparse.Namespace) -> None:

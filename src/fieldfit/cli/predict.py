@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from typing import Any
 
-from fieldfit.cli._output import Reporter, print_json
+from fieldfit.cli._output import Reporter, print_json, require_new
 from fieldfit.cli.kinds.base import located
 from fieldfit.cli.kinds.registry import load_model
 
@@ -93,10 +92,4 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_out(args: argparse.Namespace) -> None:
     """Refuse, before any work, to write where it is impossible or would destroy an input."""
-    from fieldfit.errors import InvalidInputError
-
-    inputs = {os.path.realpath(path) for path in (args.model, *args.inputs)}
-    if os.path.realpath(args.out) in inputs:
-        raise InvalidInputError(f"--out must not be a file that is read, got {args.out}")
-    if not os.path.isdir(os.path.dirname(args.out) or "."):
-        raise InvalidInputError(f"--out must lie in a folder that exists, got {args.out}")
+    require_new({"--out": args.out}, [args.model, *args.inputs], or_folder=True)

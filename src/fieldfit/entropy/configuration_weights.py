@@ -25,10 +25,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray, IntArray
 from fieldfit.entropy.counting_numbers import Entropy
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Potentials, Tables, _GraphVector
 from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import Bound
@@ -66,6 +67,7 @@ class EntropyWeights(_GraphVector):
     def __init__(
         self, graph: FactorGraph, unary: ArrayLike | Tables = 1.0, factors: ArrayLike | Tables = 1.0
     ) -> None:
+        require_factor_graph(graph)
         unary_values = _spread("unary", graph, unary, graph.unary_offsets)
         factor_values = _spread("factors", graph, factors, graph.table_offsets)
         linking = expand(graph.arities >= 2, graph.table_offsets)
@@ -143,9 +145,9 @@ def _spread(
     if given is None:
         raise InvalidInputError(f"{name} must be a number, an array or tables, got None")
     try:
-        array = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = None  # tables of several shapes
+        array = real_numbers(name, given)
+    except InvalidInputError:
+        array = None  # tables of several shapes, or what is refused below
     if array is not None and array.ndim == 0:
         return np.full(int(offsets[-1]), float(array))
     if array is not None and array.shape == sizes.shape:

@@ -23,11 +23,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number
+from fieldfit._validation import require_number, shown
 from fieldfit.entropy.tree_weights import TOLERANCE, is_mixture_of_forests, tree_weights
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.spanning_forests import label_components
 
 __all__ = ["Bethe", "Convex", "CountingNumbers", "Entropy", "TreeReweighted"]
@@ -121,6 +122,7 @@ class Entropy(ABC):
 
     def counting_numbers(self, graph: FactorGraph) -> CountingNumbers:
         """Counting numbers of ``graph``, kept as long as the graph lives."""
+        require_factor_graph(graph)
         kept = _kept_numbers.setdefault(graph, {})
         numbers = kept.get(self)
         if numbers is None:
@@ -213,11 +215,11 @@ class TreeReweighted(Entropy):
     def __post_init__(self) -> None:
         if self.rho is None or (isinstance(self.rho, str) and self.rho == "optimized"):
             return
-        array = np.array(self.rho) if not isinstance(self.rho, str) else np.array(None)
+        array = plain_array("rho", self.rho).copy()
         if array.dtype.kind not in "iuf" or array.ndim > 1:
             raise InvalidInputError(
                 "rho must be None, a number, an array with one entry for each factor, or "
-                f'"optimized", got {self.rho!r}'
+                f'"optimized", got {shown(self.rho)}'
             )
         if array.ndim == 0:
             _require_weight("rho", float(array))

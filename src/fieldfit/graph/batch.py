@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray, IntArray, LongArray
+from fieldfit._validation import require_instance, require_sequence_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
+from fieldfit.graph.potentials import Beliefs, Potentials, require_graph, selected_entries
 from fieldfit.graph.ragged import offsets_of, reduce_rows, row_numbers
 
 __all__ = ["Batch"]
@@ -39,6 +40,7 @@ class Batch:
     @classmethod
     def of(cls, graphs: Sequence[FactorGraph]) -> Batch:
         """The union of several graphs, in the given order."""
+        require_sequence_of("graphs", graphs, FactorGraph, "FactorGraph.chain(3, 2)")
         if len(graphs) == 0:
             raise InvalidInputError("graphs must hold at least one graph, got none")
         variable_offsets = offsets_of([g.n_variables for g in graphs])
@@ -77,6 +79,7 @@ class Batch:
 
     def pack(self, potentials: Sequence[Potentials]) -> Potentials:
         """Potentials of the examples, joined."""
+        require_sequence_of("potentials", potentials, Potentials, "Potentials(graph)")
         if len(potentials) != self.n_examples:
             raise InvalidInputError(
                 f"potentials must have {self.n_examples} entries, got {len(potentials)}"
@@ -94,6 +97,7 @@ class Batch:
 
     def split(self, beliefs: Beliefs) -> list[Beliefs]:
         """Beliefs of each example (views)."""
+        require_instance("beliefs", beliefs, (Beliefs, Potentials), "result.beliefs")
         unary, table = self.unary_offsets, self.table_offsets
         return [
             Beliefs(
@@ -106,6 +110,7 @@ class Batch:
 
     def scores(self, potentials: Potentials, labels: ArrayLike) -> FloatArray:
         """``s(y)`` of each example for a complete labelling of the union."""
+        require_graph(self.graph, potentials)
         if self.n_examples == 1:
             return np.array([potentials.score(labels)])  # the same to the last bit
         unary, table = selected_entries(self.graph, labels)

@@ -20,13 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import integers
 from fieldfit._typing import FloatArray, IntArray, LongArray
-from fieldfit._validation import require_integer, require_one_of
-from fieldfit.errors import InvalidInputError, TooLargeError
+from fieldfit._validation import (
+    require_index,
+    require_instance,
+    require_integer,
+    require_one_of,
+    shown,
+)
+from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.graph.structure import Structure, count_cycles, slots_by_variable
 
-__all__ = ["FactorGraph"]
+__all__ = ["FactorGraph", "checked_pairs", "require_factor_graph"]
 
 #: Offsets are 32-bit: half the index traffic of 64-bit, and 2**31 doubles are 17 GB.
 MAX_ENTRIES = 2**31 - 1
@@ -106,6 +113,7 @@ class FactorGraph:
         """
         require_integer("height", height, at_least=1)
         require_integer("width", width, at_least=1)
+        require_integer("n_labels", n_labels, at_least=1)
         require_one_of("neighbors", neighbors, (4, 8))
         pixel = np.arange(height * width, dtype=np.int32).reshape(height, width)
         pairs = [(pixel[:, :-1], pixel[:, 1:]), (pixel[:-1], pixel[1:])]
@@ -119,6 +127,7 @@ class FactorGraph:
     def chain(cls, n_variables: int, n_labels: int) -> FactorGraph:
         """Chain ``0 - 1 - ... - (n_variables - 1)``."""
         require_integer("n_variables", n_variables, at_least=1)
+        require_integer("n_labels", n_labels, at_least=1)
         start = np.arange(n_variables - 1)
         return cls(np.full(n_variables, n_labels), np.stack([start, start + 1], axis=1))
 
@@ -127,12 +136,14 @@ class FactorGraph:
         cls, n_variables: int, edges: ArrayLike, n_labels: int | ArrayLike
     ) -> FactorGraph:
         """Pairwise graph from an ``(n_edges, 2)`` array; ``n_labels`` may vary by variable."""
-        pairs = np.asarray(edges)
-        if pairs.size == 0:
-            pairs = np.zeros((0, 2), dtype=np.int32)
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise InvalidInputError(f"edges must have shape (n_edges, 2), got {pairs.shape}")
-        return cls(np.broadcast_to(np.asarray(n_labels), (n_variables,)), pairs)
+        require_integer("n_variables", n_variables, at_least=0)
+        pairs = checked_pairs(edges, n_variables)
+        labels = _integers("n_labels", n_labels)
+        if labels.shape not in ((), (n_variables,)):
+            raise InvalidInputError(
+                f"n_labels must be a number or have shape ({n_variables},), got {labels.shape}"
+            )
+        return cls(np.broadcast_to(labels, (n_variables,)), pairs)
 
     # -- sizes ----------------------------------------------------------------------------
 
@@ -152,6 +163,7 @@ class FactorGraph:
 
     def scope(self, factor: int) -> tuple[int, ...]:
         """Variables of one factor."""
+        require_index("factor", factor, self.n_factors)
         begin, end = self.scope_offsets[factor], self.scope_offsets[factor + 1]
         return tuple(int(i) for i in self.slot_variables[begin:end])
 
@@ -161,6 +173,7 @@ class FactorGraph:
 
     def has_structure_of(self, other: FactorGraph) -> bool:
         """True if the other graph has the same variables and scopes, in the same order."""
+        require_instance("other", other, FactorGraph, "FactorGraph.chain(3, 2)")
         return self is other or (
             np.array_equal(self.cardinalities, other.cardinalities)
             and np.array_equal(self.scope_offsets, other.scope_offsets)
@@ -243,16 +256,37 @@ class FactorGraph:
 # -- checks -------------------------------------------------------------------------------
 
 
+def require_factor_graph(graph: Any) -> None:
+    """Refuse what is no graph."""
+    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)")
+
+
+def checked_pairs(
+    edges: ArrayLike, n_variables: int, place: Place | None = None, what: str = "variables"
+) -> NDArray[np.signedinteger[Any]]:
+    """Edges as an array ``(n_edges, 2)`` of different variables (nodes) of a graph."""
+    pairs = integers("edges", edges, place)
+    if pairs.size == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InvalidInputError(f"edges must have shape (n_edges, 2), got {pairs.shape}", place)
+    if pairs.min() < 0 or pairs.max() >= n_variables:
+        bad = int(np.flatnonzero(((pairs < 0) | (pairs >= n_variables)).any(axis=1))[0])
+        raise InvalidInputError(
+            f"edges must name {what} 0..{n_variables - 1}, got {pairs[bad].tolist()} at {bad}",
+            place,
+        )
+    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
+    if len(loops):
+        raise InvalidInputError(
+            f"edges must join two different {what}, got {pairs[loops[0]].tolist()} at {loops[0]}",
+            place,
+        )
+    return pairs
+
+
 def _integers(name: str, values: ArrayLike) -> NDArray[np.signedinteger[Any]]:
-    array = np.asarray(values)
-    if array.size == 0:
-        return np.zeros(array.shape, dtype=np.int64)
-    if array.dtype.kind == "i":
-        return array  # any width: a million pixels need no copy
-    whole = array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))
-    if array.dtype.kind != "u" and not whole:
-        raise InvalidInputError(f"{name} must be integers, got dtype {array.dtype}")
-    return array.astype(np.int64)
+    return integers(name, values, allow_whole_floats=True)
 
 
 def _checked_cardinalities(values: ArrayLike) -> IntArray:
@@ -272,9 +306,14 @@ def _flatten_scopes(
     if isinstance(scopes, np.ndarray) and scopes.ndim == 2:
         flat = _integers("scopes", scopes).ravel()
         return flat, np.full(scopes.shape[0], scopes.shape[1], dtype=np.int64)
-    arities = np.fromiter((len(scope) for scope in scopes), dtype=np.int64, count=len(scopes))
-    flat = _integers("scopes", [i for scope in scopes for i in scope]).ravel()
-    return flat, arities
+    try:
+        arities = np.fromiter((len(scope) for scope in scopes), dtype=np.int64, count=len(scopes))
+        variables = [variable for scope in scopes for variable in scope]
+    except TypeError:
+        raise InvalidInputError(
+            f"scopes must be one tuple of variables for each factor, got {shown(scopes)}"
+        ) from None
+    return _integers("scopes", variables).ravel(), arities
 
 
 def _checked_slots(

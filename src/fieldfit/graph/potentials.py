@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray, IntArray, LabelArray, LongArray
+from fieldfit._validation import is_integer, require_index, require_instance, shown
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.ragged import expand, ranges
 
 __all__ = [
@@ -44,15 +46,15 @@ class _GraphVector:
     def unary(self, variable: int) -> FloatArray:
         """Values of one variable, shape ``(K_i,)`` (a view)."""
         offsets = self.graph.unary_offsets
-        index = _checked_index("variable", variable, self.graph.n_variables)
-        return self.unary_values[offsets[index] : offsets[index + 1]]
+        require_index("variable", variable, self.graph.n_variables)
+        return self.unary_values[offsets[variable] : offsets[variable + 1]]
 
     def factor(self, factor: int) -> FloatArray:
         """Table of one factor, one axis for each variable of its scope (a view)."""
         offsets = self.graph.table_offsets
-        index = _checked_index("factor", factor, self.graph.n_factors)
-        table = self.factor_values[offsets[index] : offsets[index + 1]]
-        return table.reshape(self.graph.table_shape(index))
+        require_index("factor", factor, self.graph.n_factors)
+        table = self.factor_values[offsets[factor] : offsets[factor + 1]]
+        return table.reshape(self.graph.table_shape(factor))
 
     def unary_matrix(self) -> FloatArray:
         """Values of all variables, shape ``(n_variables, K)``, if all have K labels (a view)."""
@@ -91,6 +93,7 @@ class Potentials(_GraphVector):
     """
 
     def __init__(self, graph: FactorGraph, unary: Tables = None, factors: Tables = None) -> None:
+        require_factor_graph(graph)
         self.graph = graph
         self.unary_values = _flatten("unary", unary, graph, _unary_shape, graph.unary_offsets)
         self.factor_values = _flatten(
@@ -101,9 +104,9 @@ class Potentials(_GraphVector):
 
     @classmethod
     def from_flat(
-        cls, graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+        cls, graph: FactorGraph, unary_values: ArrayLike, factor_values: ArrayLike
     ) -> Potentials:
-        """Wrap two flat vectors without copying or checking their values."""
+        """Wrap two flat vectors; doubles are not copied, and their values are not looked at."""
         potentials = cls.__new__(cls)
         _attach(potentials, graph, unary_values, factor_values)
         return potentials
@@ -115,6 +118,9 @@ class Potentials(_GraphVector):
 
     def dot(self, beliefs: Beliefs) -> float:
         """``<th, tau>``, with ``-inf * 0 = 0``."""
+        require_instance("beliefs", beliefs, Beliefs, "result.beliefs")
+        if not beliefs.graph.has_structure_of(self.graph):
+            raise InvalidInputError(f"beliefs must belong to {self.graph!r}, got {beliefs.graph!r}")
         total = 0.0
         for values, weights in (
             (self.unary_values, beliefs.unary_values),
@@ -132,7 +138,7 @@ class Beliefs(_GraphVector):
     """Marginals, pseudo-marginals or label indicators of a graph."""
 
     def __init__(
-        self, graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+        self, graph: FactorGraph, unary_values: ArrayLike, factor_values: ArrayLike
     ) -> None:
         _attach(self, graph, unary_values, factor_values)
 
@@ -203,38 +209,43 @@ def with_evidence(graph: FactorGraph, unary: FloatArray, labels: LabelArray) -> 
 
 
 def require_graph(graph: FactorGraph, potentials: Potentials) -> None:
-    """Refuse potentials of a graph with another structure."""
+    """Refuse what is no graph or no potentials, and potentials of another structure."""
+    require_factor_graph(graph)
+    require_instance("potentials", potentials, Potentials, "Potentials(graph)")
     if not potentials.graph.has_structure_of(graph):
         raise InvalidInputError(
             f"potentials must belong to the given graph ({graph!r}), got {potentials.graph!r}"
         )
 
 
-def observed_labels(graph: FactorGraph, observed: dict[int, int] | ArrayLike | None) -> LabelArray:
+def observed_labels(
+    graph: FactorGraph, observed: dict[int, int] | ArrayLike | None, name: str = "observed"
+) -> LabelArray:
     """Evidence as one integer for each variable, ``-1`` where it is free.
 
     ``observed`` is a mapping from variable to label, or already such an array.
     """
+    require_factor_graph(graph)
     labels = np.full(graph.n_variables, -1, dtype=np.int32)
     if observed is None:
         return labels
     if isinstance(observed, dict):
         for variable, label in observed.items():
-            if not 0 <= variable < graph.n_variables:
+            if not is_integer(variable) or not 0 <= variable < graph.n_variables:
                 raise InvalidInputError(
-                    f"observed must name variables 0..{graph.n_variables - 1}, got {variable}"
+                    f"{name} must name variables 0..{graph.n_variables - 1}, got {shown(variable)}"
                 )
-            labels[variable] = _checked_label("observed", graph, variable, label)
+            labels[variable] = _checked_label(name, graph, variable, label)
         return labels
-    array = np.asarray(observed)
+    array = plain_array(name, observed)
     if array.shape != (graph.n_variables,) or array.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"observed must be a mapping or an integer array of shape ({graph.n_variables},), "
+            f"{name} must be a mapping or an integer array of shape ({graph.n_variables},), "
             f"got dtype {array.dtype} and shape {array.shape}"
         )
     bad = np.flatnonzero((array < -1) | (array >= graph.cardinalities))
     if len(bad):
-        _checked_label("observed", graph, int(bad[0]), int(array[bad[0]]))
+        _checked_label(name, graph, int(bad[0]), int(array[bad[0]]))
     return array.astype(np.int32)
 
 
@@ -242,17 +253,21 @@ def observed_labels(graph: FactorGraph, observed: dict[int, int] | ArrayLike | N
 
 
 def _attach(
-    vector: _GraphVector, graph: FactorGraph, unary_values: FloatArray, factor_values: FloatArray
+    vector: _GraphVector, graph: FactorGraph, unary_values: ArrayLike, factor_values: ArrayLike
 ) -> None:
+    require_factor_graph(graph)
+    # kernels take contiguous doubles and nothing else
+    unary = real_numbers("unary_values", unary_values)
+    factors = real_numbers("factor_values", factor_values)
     expected = (int(graph.unary_offsets[-1]),), (int(graph.table_offsets[-1]),)
-    if (unary_values.shape, factor_values.shape) != expected:
+    if (unary.shape, factors.shape) != expected:
         raise InvalidInputError(
-            f"flat values must have shapes {expected[0]} and {expected[1]}, "
-            f"got {unary_values.shape} and {factor_values.shape}"
+            f"unary_values and factor_values must have shapes {expected[0]} and {expected[1]}, "
+            f"got {unary.shape} and {factors.shape}"
         )
     vector.graph = graph
-    vector.unary_values = unary_values
-    vector.factor_values = factor_values
+    vector.unary_values = unary
+    vector.factor_values = factors
 
 
 def _unary_shape(graph: FactorGraph, variable: int) -> tuple[int, ...]:
@@ -269,6 +284,8 @@ def _flatten(
     count = len(offsets) - 1
     if tables is None:
         return np.zeros(offsets[-1])
+    if isinstance(tables, (str, bytes, dict)) or not hasattr(tables, "__len__"):
+        raise InvalidInputError(f"{name} must have {count} tables, got {shown(tables)}")
     if isinstance(tables, np.ndarray):
         tables = _one_axis_of_tables(name, tables, graph)
     if len(tables) != count:
@@ -284,7 +301,7 @@ def _flatten(
     for index, table in enumerate(tables):
         if table is None:
             continue
-        array = np.asarray(table, dtype=np.float64)
+        array = real_numbers(f"{name}[{index}]", table)
         if array.shape != shape_of(graph, index):
             raise InvalidInputError(
                 f"{name}[{index}] must have shape {shape_of(graph, index)}, got {array.shape}"
@@ -327,24 +344,20 @@ def _require_log_values(name: str, values: FloatArray, offsets: IntArray) -> Non
         )
 
 
-def _checked_index(name: str, index: int, count: int) -> int:
-    if not 0 <= index < count:
-        raise InvalidInputError(f"{name} must be in 0..{count - 1}, got {index}")
-    return int(index)
-
-
-def _checked_label(name: str, graph: FactorGraph, variable: int, label: int) -> int:
+def _checked_label(name: str, graph: FactorGraph, variable: int, label: Any) -> int:
     cardinality = int(graph.cardinalities[variable])
-    if not 0 <= label < cardinality:
+    if not is_integer(label) or not 0 <= label < cardinality:
         raise InvalidInputError(
-            f"{name}: the label of variable {variable} must be in 0..{cardinality - 1}, got {label}"
+            f"{name}: the label of variable {variable} must be in 0..{cardinality - 1}, "
+            f"got {shown(label)}"
         )
     return int(label)
 
 
 def selected_entries(graph: FactorGraph, labels: ArrayLike) -> tuple[LongArray, LongArray]:
     """Flat indices of the unary and table entries that a complete labelling selects."""
-    array = np.asarray(labels)
+    require_factor_graph(graph)
+    array = plain_array("labels", labels)
     if array.shape != (graph.n_variables,) or (array.size and array.dtype.kind not in "iu"):
         raise InvalidInputError(
             f"labels must be an integer array of shape ({graph.n_variables},), "

@@ -20,10 +20,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray, LongArray
-from fieldfit._validation import require_one_of
+from fieldfit._validation import require_instance, require_one_of, require_sequence_of
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.numeric.compile import kernel
@@ -142,6 +143,7 @@ class Block:
         name: str = "unary",
     ) -> Block:
         """``th_i(y) = sum_d x_i[d] W[d, y]`` for all (or the given) variables."""
+        require_factor_graph(graph)
         chosen = np.arange(graph.n_variables) if variables is None else np.asarray(variables)
         cardinality = int(graph.uniform_cardinality or 0)
         if len(chosen):
@@ -165,6 +167,7 @@ class Block:
 
         ``shape`` says it for a graph that happens to have no such factor.
         """
+        require_factor_graph(graph)
         chosen = np.arange(graph.n_factors) if factors is None else np.asarray(factors)
         if len(chosen):
             arity = int(graph.arities[chosen[0]])
@@ -261,6 +264,8 @@ class Template:
     """
 
     def __init__(self, graph: FactorGraph, blocks: Sequence[Block]) -> None:
+        require_factor_graph(graph)
+        require_sequence_of("blocks", blocks, Block, "Block.unary(graph)")
         names = [block.name for block in blocks]
         if len(set(names)) < len(names):
             raise InvalidInputError(f"blocks must have different names, got {names}")
@@ -274,18 +279,24 @@ class Template:
 
     def potentials(self, weights: FloatArray) -> Potentials:
         """``Phi w``."""
-        if weights.shape != (self.n_weights,):
-            raise InvalidInputError(
-                f"weights must have shape ({self.n_weights},), got {weights.shape}"
-            )
+        weights = self._checked_weights(weights)
         unary = np.zeros(int(self.graph.unary_offsets[-1]))
         factors = np.zeros(int(self.graph.table_offsets[-1]))
         for block, start, end in zip(self.blocks, self.offsets, self.offsets[1:], strict=False):
             block.add_potentials(weights[start:end], unary if block.part == "unary" else factors)
         return Potentials.from_flat(self.graph, unary, factors)
 
+    def _checked_weights(self, given: FloatArray) -> FloatArray:
+        weights = real_numbers("weights", given)
+        if weights.shape != (self.n_weights,):
+            raise InvalidInputError(
+                f"weights must have shape ({self.n_weights},), got {weights.shape}"
+            )
+        return weights
+
     def gradient(self, vector: Potentials | Beliefs) -> FloatArray:
         """``Phi^T`` of beliefs, or of a gradient with respect to potentials."""
+        require_instance("vector", vector, (Potentials, Beliefs), "result.beliefs")
         gradient = np.empty(self.n_weights)
         for block, start, end in zip(self.blocks, self.offsets, self.offsets[1:], strict=False):
             values = vector.unary_values if block.part == "unary" else vector.factor_values
@@ -294,6 +305,7 @@ class Template:
 
     def split(self, weights: FloatArray) -> dict[str, FloatArray]:
         """Views of a flat weight vector, by the name of the block."""
+        weights = self._checked_weights(weights)
         return {
             block.name: weights[start:end].reshape(block.weight_shape)
             for block, start, end in zip(self.blocks, self.offsets, self.offsets[1:], strict=False)
@@ -303,9 +315,9 @@ class Template:
 def tie_entries(shape: tuple[int, ...], tying: Tying) -> tuple[LongArray, tuple[int, ...]]:
     """Parameter of every entry of a table (row-major), and the shape of the parameters."""
     size = int(np.prod(shape, dtype=np.int64))
+    require_one_of("tying", tying, get_args(Tying))
     if tying == "full":
         return np.arange(size, dtype=np.int64), shape
-    require_one_of("tying", tying, get_args(Tying))
     if len(shape) < 2 or len(set(shape)) != 1:
         raise InvalidInputError(
             f"tying {tying!r} needs tables whose variables have one number of labels, got {shape}"
@@ -337,8 +349,7 @@ def _checked(name: str, features: Any, n_tables: int) -> Any:
         features = features.tocsr()
         values = features.data
     else:
-        features = np.ascontiguousarray(features, dtype=np.float64)
-        values = features
+        features = values = real_numbers(f"block {name!r}: features", features)
     if features.ndim != 2 or features.shape[0] != n_tables:
         raise InvalidInputError(
             f"block {name!r}: features must have shape ({n_tables}, n_features), "

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._random_state import require_random_state
 from fieldfit._registry import INFERENCE_METHODS, MAP_METHODS, Method
 from fieldfit._typing import IntArray, LabelArray
 from fieldfit._validation import (
@@ -32,9 +33,9 @@ from fieldfit.errors import (
 )
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Potentials, observed_labels, require_graph
+from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.result import InferenceResult, MapResult
-from fieldfit.inference.base import Evidence, GraphInference, Progress
+from fieldfit.inference.base import Evidence, GraphInference, Progress, require_model
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.map.anytime import Bracket, is_binary_pairwise, narrow
 from fieldfit.inference.map.base import MapSearch, examples
@@ -84,6 +85,8 @@ def infer(
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
     found = _named(INFERENCE_METHODS, method, **options)
+    require_number("max_memory", max_memory, above=0, finite=False)
+    require_random_state(random_state)
     solver = found.make(max_memory=max_memory, random_state=random_state, **options)
     told = {} if progress is None else {"progress": progress}
     result: InferenceResult = solver.run(graph, potentials, observed, **told)
@@ -102,6 +105,10 @@ class Automatic(GraphInference):
     max_memory: float = field(default=4e9, kw_only=False)
     tol: float | None = None
     max_iter: int | None = None
+
+    def __post_init__(self) -> None:
+        Exact(max_memory=self.max_memory)
+        self._attempts()  # these check the others
 
     def run_graph(
         self,
@@ -208,9 +215,9 @@ class Map(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; what is not proved goes on by itself."""
+        require_model(batch, potentials, progress)
         end = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
         graph = batch.graph
-        require_graph(graph, potentials)
         evidence = observed_labels(graph, observed)
         if graph.is_acyclic:
             result = self.exact.run_batch(batch, potentials, evidence)
@@ -481,6 +488,7 @@ def decode(
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
     options["time_limit"] = time_limit
     found = _named(MAP_METHODS, method, **options)
+    require_number("max_memory", max_memory, above=0, finite=False)
     solver: MapSearch = found.make(max_memory=max_memory, random_state=random_state, **options)
     result = solver.run(graph, potentials, observed, progress)
     return result if isinstance(solver, Map) else _told(result)

@@ -18,14 +18,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import BoolArray, LabelArray
+from fieldfit._validation import require_callable, require_instance
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
 from fieldfit.graph.result import Bound, InferenceResult
 
-__all__ = ["Evidence", "GraphInference", "Inference", "Progress", "Start", "ending"]
+__all__ = [
+    "Evidence",
+    "GraphInference",
+    "Inference",
+    "Progress",
+    "Start",
+    "ending",
+    "require_batch",
+    "require_model",
+    "require_result",
+]
 
 #: Labels of some variables: a dictionary, or an array with -1 for what is not observed.
 Evidence = dict[int, int] | ArrayLike | None
@@ -52,6 +64,7 @@ class Inference(ABC):
         ``observed`` is evidence, ``init`` an earlier result to start from where the method can use
         one (the others ignore it), ``progress`` a function that is told (iterations, residual).
         """
+        require_factor_graph(graph)
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress)
 
     @abstractmethod
@@ -93,7 +106,7 @@ class GraphInference(Inference):
         progress: Progress | None = None,
     ) -> InferenceResult:
         """One graph after the other; what each gives is put together."""
-        require_graph(batch.graph, potentials)
+        require_model(batch, potentials, progress)
         labels = observed_labels(batch.graph, observed)
         if batch.n_examples == 1:
             return self.run_graph(batch.graphs[0], potentials, labels, init, progress)
@@ -127,13 +140,30 @@ def _starts(init: Start, batch: Batch) -> list[Start]:
             replace(init, beliefs=beliefs, state=state)
             for beliefs, state in zip(batch.split(init.beliefs), init.state.examples, strict=True)
         ]
-    labels = np.asarray(init)
+    labels = plain_array("init", init)
     if labels.ndim == 0 or labels.shape[-1] != batch.graph.n_variables:
         raise InvalidInputError(
             f"init must have {batch.graph.n_variables} labels in its last axis, got shape "
             f"{labels.shape}"
         )
     return np.split(labels, batch.variable_offsets[1:-1], axis=-1)
+
+
+def require_batch(batch: Batch, progress: Progress | None) -> None:
+    """Refuse what is no batch, and what cannot be told of progress."""
+    require_instance("batch", batch, Batch, "Batch.of([graph])")
+    require_callable("progress", progress, or_none=True)
+
+
+def require_model(batch: Batch, potentials: Potentials, progress: Progress | None) -> None:
+    """Refuse what no inference can run on; evidence is checked where it is read."""
+    require_batch(batch, progress)
+    require_graph(batch.graph, potentials)
+
+
+def require_result(init: Any, *others: type) -> None:
+    """Refuse a start that is no earlier result (nor one of the ``others``)."""
+    require_instance("init", init, (InferenceResult, *others), "an earlier result", or_none=True)
 
 
 class BatchState:

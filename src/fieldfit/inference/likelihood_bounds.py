@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit.entropy.counting_numbers import Convex, TreeReweighted
 from fieldfit.errors import TooLargeError, ZeroWeightError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.potentials import Potentials, selected_entries
+from fieldfit.graph.potentials import Potentials, observed_labels, selected_entries
+from fieldfit.inference.base import require_model
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
@@ -64,6 +66,8 @@ def log_likelihood_bounds(
 
     Both are ``-inf`` where the labels are impossible.
     """
+    require_model(batch, potentials, None)
+    labels = observed_labels(batch.graph, plain_array("labels", labels), name="labels")
     free_low, free_high = log_partition_bounds(batch, potentials)
     if np.all(labels >= 0):
         unary, table = selected_entries(batch.graph, labels)

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._validation import require_path
 from fieldfit.errors import FileFormatError, InvalidInputError
 
 __all__ = ["read_container", "write_atomically", "write_container"]
@@ -87,6 +88,7 @@ def read_container(
     path: str | os.PathLike[str], format_name: str, newest_version: int
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Description and arrays of a file, after its digest has been verified."""
+    require_path("path", path)
     name = os.fspath(path)
     data = Path(path).read_bytes()
     length = int.from_bytes(data[:8], "little")

@@ -10,6 +10,7 @@ Weights keep their logarithm even where a double cannot hold them: ``1e-400`` is
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import math
 import os
@@ -26,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_number, require_output, require_path
 from fieldfit.errors import FileFormatError, InvalidInputError, TooLargeError
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
-from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.potentials import Potentials, require_graph
 
 __all__ = [
     "NumberFile",
@@ -36,6 +38,7 @@ __all__ = [
     "graph_of_scopes",
     "integer_texts",
     "ranges",
+    "read_bytes",
     "require_memory",
     "require_writable",
     "unary_factors",
@@ -51,9 +54,11 @@ Source = str | os.PathLike[str] | BinaryIO
 #: Below it doubles lose digits.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 LOG_10 = math.log(10.0)
+#: A weight of 1e-400 is a weight; with longer exponents even its logarithm is beyond doubles.
+MAX_EXPONENT_DIGITS = 310
 _GZIP_MAGIC = b"\x1f\x8b"
 _NUMBER = re.compile(
-    rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
+    rb"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
 
 
@@ -73,7 +78,7 @@ class NumberFile:
     def __init__(
         self, source: Source, *, keywords: tuple[str, ...] = (), comments: bool = False
     ) -> None:
-        self.name, data = _read_bytes(source)
+        self.name, data = read_bytes(source)
         if comments and b"#" in data:
             # blanks of the same length keep every line number
             data = re.sub(rb"#[^\n]*", lambda found: b" " * len(found[0]), data)
@@ -218,7 +223,12 @@ class NumberFile:
             token = self._token(int(positions[index])).decode("ascii").lower()
             if "inf" in token:
                 raise self.expected(int(positions[index]), "a finite weight")
-            logs[index] = _log_of_decimal(token)
+            try:
+                logs[index] = _log_of_decimal(token)
+            except (ArithmeticError, ValueError):
+                raise self.expected(
+                    int(positions[index]), "a weight whose logarithm is a number"
+                ) from None
 
     def finish(self, position: int) -> None:
         """Refuse numbers after the last one that belongs to the model."""
@@ -255,6 +265,7 @@ def graph_of_scopes(
 
 def require_memory(file: NumberFile, graph: FactorGraph, max_memory: float) -> None:
     """Refuse a model whose values would take too many bytes, before they are allocated."""
+    require_number("max_memory", max_memory, above=0, finite=False)
     needed = 8.0 * (int(graph.unary_offsets[-1]) + int(graph.table_offsets[-1]))
     if needed > max_memory:
         raise TooLargeError(
@@ -266,13 +277,17 @@ def require_memory(file: NumberFile, graph: FactorGraph, max_memory: float) -> N
 # -- helpers ------------------------------------------------------------------------------
 
 
-def _read_bytes(source: Source) -> tuple[str, bytes]:
-    if isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
-        data = Path(source).read_bytes()
-    else:
+def read_bytes(source: Source) -> tuple[str, bytes]:
+    """Name and content of a file, decompressed if it is gzip."""
+    if hasattr(source, "read"):
         name = str(getattr(source, "name", "<stream>"))
         data = source.read()
+        if not isinstance(data, bytes):
+            raise InvalidInputError("source must be a path or a file opened in binary mode (rb)")
+    else:
+        require_path("source", source)
+        name = os.fspath(source)
+        data = Path(source).read_bytes()
     if data.startswith(_GZIP_MAGIC):
         try:
             data = gzip.decompress(data)
@@ -280,7 +295,19 @@ def _read_bytes(source: Source) -> tuple[str, bytes]:
             raise FileFormatError(
                 f"{name}: the file is not complete gzip data ({error})"
             ) from error
-    return name, data
+    return name, _without_mark(name, data)
+
+
+def _without_mark(name: str, data: bytes) -> bytes:
+    """Text in UTF-8 without the byte-order mark that editors and spreadsheets put in front."""
+    if data.startswith(codecs.BOM_UTF8):
+        return data[len(codecs.BOM_UTF8) :]
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return data.decode("utf-16").encode()
+        except UnicodeError:
+            raise FileFormatError(f"{name}: the file is not complete UTF-16 text") from None
+    return data
 
 
 def _blanks(text: bytes, begin: int) -> NDArray[np.bool_]:
@@ -301,8 +328,13 @@ def _log_of_decimal(token: str) -> float:
     digits = Decimal(mantissa)
     if digits.is_zero():
         return -math.inf
+    if len(exponent) > MAX_EXPONENT_DIGITS:
+        raise OverflowError
     shift = digits.adjusted()
-    return math.log(digits.scaleb(-shift)) + (shift + int(exponent or 0)) * LOG_10
+    log = math.log(digits.scaleb(-shift)) + (shift + int(exponent or 0)) * LOG_10
+    if not math.isfinite(log):
+        raise OverflowError
+    return log
 
 
 # -- Writing -------------------------------------------------------------------------------
@@ -333,14 +365,7 @@ def integer_texts(values: NDArray[np.integer[Any]]) -> list[str]:
 
 def require_writable(graph: FactorGraph, potentials: Potentials) -> None:
     """Refuse potentials of another graph, and values that no weight stands for."""
-    other = potentials.graph
-    same = other is graph or (
-        np.array_equal(other.cardinalities, graph.cardinalities)
-        and np.array_equal(other.scope_offsets, graph.scope_offsets)
-        and np.array_equal(other.slot_variables, graph.slot_variables)
-    )
-    if not same:
-        raise InvalidInputError(f"potentials must belong to graph {graph!r}, got {potentials!r}")
+    require_graph(graph, potentials)
     for values in (potentials.unary_values, potentials.factor_values):
         if values.size and not np.max(values) < np.inf:
             bad = values[~(values < np.inf)][0]
@@ -358,6 +383,7 @@ def unary_factors(potentials: Potentials) -> list[int]:
 
 def write_text(path: str | os.PathLike[str], parts: Iterable[str]) -> None:
     """Write the parts one after another; a name that ends in ``.gz`` is compressed."""
+    require_output("path", path)
     if Path(path).suffix == ".gz":
         with gzip.open(path, "wt", encoding="ascii", newline="\n") as file:
             file.writelines(parts)

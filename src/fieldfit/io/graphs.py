@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import LabelArray
+from fieldfit._validation import shown
 from fieldfit.errors import FileFormatError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
 __all__ = ["LabelledGraphs", "read_graphs"]
 
@@ -37,7 +38,7 @@ class LabelledGraphs:
 
 def read_graphs(source: Source, *, with_labels: bool = True) -> LabelledGraphs:
     """Read a file of graphs, plain or gzip."""
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     graphs, labels, places = [], [], []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -62,14 +63,14 @@ def read_graphs(source: Source, *, with_labels: bool = True) -> LabelledGraphs:
 def _example(place: str, line: bytes) -> dict[str, Any]:
     try:
         example = json.loads(line)
-    except ValueError as error:  # bad text encoding is one too
+    except (RecursionError, ValueError) as error:  # bad text encoding is one too
         raise FileFormatError(f"{place}: expected a JSON object, found {error}") from None
     if not isinstance(example, dict):
         raise FileFormatError(f"{place}: expected a JSON object, found {type(example).__name__}")
     unknown = sorted(set(example) - set(_KEYS))
     if unknown:
         raise FileFormatError(
-            f"{place}: expected the keys {', '.join(_KEYS)}, found {unknown[0]!r}"
+            f"{place}: expected the keys {', '.join(_KEYS)}, found {shown(unknown[0])}"
         )
     return example
 
@@ -89,7 +90,7 @@ def _numbers(
         raise FileFormatError(f"{place}: expected {wanted}, found no {key!r}")
     try:
         array = np.array(example[key])
-    except ValueError:
+    except (OverflowError, RecursionError, ValueError):
         raise FileFormatError(f"{place}: expected {wanted}, found another shape") from None
     if array.size == 0:
         array = np.zeros((len(array), width or 0), dtype=dtype)
@@ -117,6 +118,6 @@ def _labels(place: str, example: dict[str, Any], n_nodes: int) -> LabelArray:
     for label in labels:
         if not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < 2**31:
             raise FileFormatError(
-                f"{place}: expected labels to be integers of at least -1, found {label!r}"
+                f"{place}: expected labels to be integers of at least -1, found {shown(label)}"
             )
     return np.array(labels, dtype=np.int32)

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._validation import require_flag, require_integer, require_path, shown
 from fieldfit.errors import FileFormatError, InvalidInputError, MissingDependencyError
 from fieldfit.io._container import write_atomically
 
@@ -85,6 +86,15 @@ def read_image_archive(
     arrays: tuple[str, str] | None = None,
 ) -> LabelledImages:
     """Images and labels of an ``.npz`` file; ``arrays`` are the names if not ``x`` and ``y``."""
+    require_path("path", path)
+    require_flag("with_labels", with_labels)
+    require_integer("missing", missing)
+    if arrays is not None and not (
+        isinstance(arrays, (tuple, list)) and len(arrays) == 2 and all(map(_is_text, arrays))
+    ):
+        raise InvalidInputError(
+            f"arrays must be the names of the images and of the labels, got {shown(arrays)}"
+        )
     name = os.fspath(path)
     image_names = ("x", "X") if arrays is None else arrays[:1]
     label_names = ("y", "Y") if arrays is None else arrays[1:]
@@ -274,6 +284,10 @@ def _pillow() -> ModuleType:
 
 
 # -- values -------------------------------------------------------------------------------
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str)
 
 
 def _scaled(pixels: NDArray[Any]) -> FloatArray:

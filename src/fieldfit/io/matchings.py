@@ -20,7 +20,6 @@ edge is listed once.
 
 from __future__ import annotations
 
-import csv
 import io
 import zipfile
 import zlib
@@ -31,8 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import BoolArray, FloatArray
+from fieldfit._validation import shown
 from fieldfit.errors import FileFormatError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
+from fieldfit.io.samples import csv_rows
 
 __all__ = ["MatchingExamples", "read_matchings"]
 
@@ -70,7 +71,7 @@ def read_matchings(
     >>> found.features[0][..., 0].tolist(), found.matched[0].tolist()
     ([[0.5, 2.0], [nan, 1.0]], [[True, False], [False, True]])
     """
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     if data[:4] == _ZIP:
         return _read_archive(name, data, general, with_labels)
     return _read_table(name, data, general, with_labels)
@@ -201,15 +202,14 @@ def _read_table(name: str, data: bytes, general: bool, with_labels: bool) -> Mat
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{name}: expected text in UTF-8, found {error}") from None
-    lines = csv.reader(text.splitlines())
     header: list[str] | None = None
     examples: dict[str, _Edges] = {}
     feature_names: tuple[str, ...] = ()
-    for row in lines:
+    for line, row in csv_rows(name, text):
         entries = [entry.strip() for entry in row]
         if not any(entries):
             continue
-        place = f"{name}, line {lines.line_num}"
+        place = f"{name}, line {line}"
         if header is None:
             header = _header(place, entries, with_labels)
             feature_names = tuple(entry for entry in header if entry not in (*_ENDS, "matched"))
@@ -217,7 +217,7 @@ def _read_table(name: str, data: bytes, general: bool, with_labels: bool) -> Mat
         if len(entries) != len(header):
             raise FileFormatError(f"{place}: expected {len(header)} values, found {len(entries)}")
         values = dict(zip(header, entries, strict=True))
-        edges = examples.setdefault(values["example"], _Edges(lines.line_num))
+        edges = examples.setdefault(values["example"], _Edges(line))
         _add_edge(place, values, feature_names, edges, general, with_labels)
     if header is None:
         raise FileFormatError(f"{name}: the file is empty, expected a table of edges")
@@ -242,7 +242,7 @@ def _read_table(name: str, data: bytes, general: bool, with_labels: bool) -> Mat
         features=features,
         matched=matched if with_labels else None,
         places=[
-            f"{name}, example {example!r} from line {edges.line}"
+            f"{name}, example {shown(example)} from line {edges.line}"
             for example, edges in examples.items()
         ],
         feature_names=feature_names,
@@ -264,7 +264,7 @@ def _header(place: str, entries: list[str], with_labels: bool) -> list[str]:
         )
     if len(set(entries)) < len(entries):
         twice = next(entry for entry in entries if entries.count(entry) > 1)
-        raise FileFormatError(f"{place}: the column {twice!r} is named twice")
+        raise FileFormatError(f"{place}: the column {shown(twice)} is named twice")
     if not set(entries) - {*_ENDS, "matched"}:
         raise FileFormatError(f"{place}: expected at least one column of features, found none")
     return entries
@@ -281,29 +281,31 @@ def _add_edge(
     first, second = values["row"], values["column"]
     columns = edges.rows if general else edges.columns
     if general and first == second:
-        raise FileFormatError(f"{place}: expected two different nodes, found {first!r} twice")
+        raise FileFormatError(f"{place}: expected two different nodes, found {shown(first)} twice")
     i = edges.rows.setdefault(first, len(edges.rows))
     j = columns.setdefault(second, len(columns))
     if (i, j) in edges.values or (general and (j, i) in edges.values):
         raise FileFormatError(
-            f"{place}: expected every edge once, found that of {first!r} and {second!r} again"
+            f"{place}: expected every edge once, found that of {shown(first)} and {shown(second)} "
+            "again"
         )
     numbers = []
     for name in feature_names:
         try:
-            number = float(values[name])
+            number = float(values[name].replace("_", "x"))  # Python reads 1_000 as a number
         except ValueError:
             number = np.nan
         if not np.isfinite(number):
             raise FileFormatError(
-                f"{place}: expected a finite number in column {name!r}, found {values[name]!r}"
+                f"{place}: expected a finite number in column {shown(name)}, found "
+                f"{shown(values[name])}"
             )
         numbers.append(number)
     edges.values[i, j] = numbers
     if with_labels:
         if values["matched"] not in ("0", "1"):
             raise FileFormatError(
-                f"{place}: expected 0 or 1 in column 'matched', found {values['matched']!r}"
+                f"{place}: expected 0 or 1 in column 'matched', found {shown(values['matched'])}"
             )
         if values["matched"] == "1":
             edges.matched.append((i, j))

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._registry import find, stored_classes
+from fieldfit._validation import require_output, shown
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._container import read_container, write_container
+from fieldfit.io.stored import Stored
 
 __all__ = [
     "FORMAT",
@@ -86,11 +88,21 @@ def encode(value: Any, arrays: Arrays, where: str = "value") -> Any:
 
 
 def decode(stored: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """What `encode` was given."""
+    """What `encode` was given; `FileFormatError` if it can have come from nowhere."""
+    try:
+        return _decode(stored, arrays)
+    except FileFormatError:
+        raise
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        what = str(error) if isinstance(error, InvalidInputError) else type(error).__name__
+        raise FileFormatError(f"expected stored values, found {shown(stored)} ({what})") from None
+
+
+def _decode(stored: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if isinstance(stored, list):
         if _is_texts(stored):
             return stored
-        return [decode(entry, arrays) for entry in stored]
+        return [_decode(entry, arrays) for entry in stored]
     if not isinstance(stored, dict):
         return stored
     if "class" in stored:
@@ -98,15 +110,15 @@ def decode(stored: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         new_names = RENAMED_FIELDS.get(stored["class"], {})
         return cls(
             **{
-                new_names.get(name, name): decode(entry, arrays)
+                new_names.get(name, name): _decode(entry, arrays)
                 for name, entry in stored["fields"].items()
             }
         )
     kind, content = _only_item(stored)
     if kind == "tuple":
-        return tuple(decode(content, arrays))
+        return tuple(_decode(content, arrays))
     if kind == "dictionary":
-        return dict(tuple(decode(pair, arrays)) for pair in content)
+        return dict(tuple(_decode(pair, arrays)) for pair in content)
     if kind == "array":
         return arrays[content]
     if kind == "texts":
@@ -180,7 +192,7 @@ def write_model(
     ``parameters`` and ``metadata`` may hold numbers, texts, lists, tuples, dictionaries, arrays
     and fieldfit's option objects.
     """
-    _require_folder(path)
+    require_output("path", path)
     stored: dict[str, NDArray[Any]] = {}
     content = {
         "kind": kind,
@@ -205,20 +217,15 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
         if name.startswith(_OBJECTS)
     }
     try:
-        parameters = {name: decode(v, objects) for name, v in content["parameters"].items()}
-        metadata = {name: decode(v, objects) for name, v in content["metadata"].items()}
-        kind = content["kind"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{os.fspath(path)}: {error}") from error
+        stored = Stored({}, content)
+        parameters = {n: decode(v, objects) for n, v in stored.mapping("parameters").items()}
+        metadata = {n: decode(v, objects) for n, v in stored.mapping("metadata").items()}
+        kind = stored.text("kind")
+    except FileFormatError as error:
+        raise FileFormatError(f"{os.fspath(path)}: {error}") from None
     arrays = {
         name.removeprefix(_ARRAYS): array
         for name, array in everything.items()
         if name.startswith(_ARRAYS)
     }
     return ModelFile(kind, parameters, metadata, arrays)
-
-
-def _require_folder(path: str | os.PathLike[str]) -> None:
-    folder = os.path.dirname(os.fspath(path)) or "."
-    if not os.path.isdir(folder):
-        raise InvalidInputError(f"path must lie in a folder that exists, got {os.fspath(path)!r}")

@@ -9,15 +9,26 @@
 from __future__ import annotations
 
 import csv
+import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._validation import require_text, shown
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
-__all__ = ["PROTEIN_ALPHABET", "Alignment", "SampleTable", "read_fasta", "read_samples"]
+__all__ = [
+    "PROTEIN_ALPHABET",
+    "Alignment",
+    "SampleTable",
+    "csv_rows",
+    "read_fasta",
+    "read_samples",
+]
 
 #: The gap and the twenty amino acids, in the order of their letters.
 PROTEIN_ALPHABET = "-ACDEFGHIKLMNPQRSTVWY"
@@ -62,14 +73,14 @@ def read_samples(source: Source, delimiter: str = ",") -> SampleTable:
     >>> table.names, table.values.tolist()
     (('first', 'second'), [[0.0, 1.0], [1.0, nan]])
     """
+    if not (isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '\r\n"'):
+        raise InvalidInputError(f"delimiter must be one character, got {shown(delimiter)}")
     name, text = _text(source)
-    lines = text.splitlines()
-    reader = csv.reader(lines, delimiter=delimiter)
     rows, places = [], []
-    for row in reader:
+    for place, row in csv_rows(name, text, delimiter):
         if row:
             rows.append([entry.strip() for entry in row])
-            places.append(reader.line_num)
+            places.append(place)
     if not rows:
         raise FileFormatError(f"{name}: the file is empty, expected a table of numbers")
     n_columns = len(rows[0])
@@ -82,21 +93,19 @@ def read_samples(source: Source, delimiter: str = ",") -> SampleTable:
     names = tuple(rows[0]) if header else tuple(str(k) for k in range(n_columns))
     if header and len(set(names)) < n_columns:
         twice = next(entry for entry in names if names.count(entry) > 1)
-        raise FileFormatError(f"{name}, line {places[0]}: the column {twice!r} is named twice")
-    body = np.array(rows[header:], dtype=str).reshape(-1, n_columns)
-    if len(body) == 0:
+        raise FileFormatError(f"{name}, line {places[0]}: the column {shown(twice)} is named twice")
+    if len(rows) == header:
         raise FileFormatError(f"{name}: expected at least one line of values after the names")
-    body = np.where(np.isin(body, MISSING), "nan", body)
-    try:
-        return SampleTable(body.astype(np.float64), names)
-    except ValueError:
-        row, column = next(
-            place for place in np.argwhere(body != "nan") if not _is_value(str(body[tuple(place)]))
-        )
-        raise FileFormatError(
-            f"{name}, line {places[row + header]}: expected a number or NA in column "
-            f"{names[column]!r}, found {str(body[row, column])!r}"
-        ) from None
+    values = np.empty((len(rows) - header, n_columns))
+    for number, row in enumerate(rows[header:]):
+        for column, entry in enumerate(row):
+            if not _is_value(entry):
+                raise FileFormatError(
+                    f"{name}, line {places[number + header]}: expected a number or NA in column "
+                    f"{shown(names[column])}, found {shown(entry)}"
+                )
+            values[number, column] = np.nan if entry in MISSING else float(entry)
+    return SampleTable(values, names)
 
 
 def read_fasta(
@@ -114,7 +123,9 @@ def read_fasta(
     >>> found.names, found.labels.tolist()
     (('first', 'second'), [[1, 2, 0], [2, 2, 1]])
     """
-    if not alphabet or len(set(alphabet)) < len(alphabet) or not alphabet.isascii():
+    require_text("alphabet", alphabet)
+    require_text("unknown", unknown, or_none=True)
+    if len(set(alphabet)) < len(alphabet) or not alphabet.isascii():
         raise InvalidInputError(f"alphabet must be different ASCII letters, got {alphabet!r}")
     if unknown is not None and (len(unknown) != 1 or unknown not in alphabet):
         raise InvalidInputError(
@@ -122,30 +133,35 @@ def read_fasta(
         )
     name, text = _text(source)
     names: list[str] = []
-    sequences: list[str] = []
+    pieces: list[list[str]] = []
     places: list[int] = []
     for place, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
         if line.startswith(">"):
             names.append(line[1:].strip())
-            sequences.append("")
+            pieces.append([])
             places.append(place)
         elif line and not names:
-            raise FileFormatError(f"{name}, line {place}: expected '>' and a name, found {line!r}")
+            raise FileFormatError(
+                f"{name}, line {place}: expected '>' and a name, found {shown(line)}"
+            )
         elif line:
-            sequences[-1] += line
+            pieces[-1].append(line)
     if not names:
         raise FileFormatError(
             f"{name}: the file is empty, expected a sequence that begins with '>'"
         )
+    sequences = ["".join(lines) for lines in pieces]
     length = len(sequences[0])
     for place, sequence, title in zip(places, sequences, names, strict=True):
         if len(sequence) != length or length == 0:
             raise FileFormatError(
                 f"{name}, line {place}: expected aligned sequences of {max(length, 1)} letters, "
-                f"found {len(sequence)} in {title!r}"
+                f"found {len(sequence)} in {shown(title)}"
             )
-    codes = np.frombuffer("".join(sequences).encode("ascii"), dtype=np.uint8)
+    # a letter outside of ASCII becomes one byte that no alphabet has
+    letters = re.sub(r"[^\x00-\x7f]", "\x80", "".join(sequences))
+    codes = np.frombuffer(letters.encode("latin-1"), dtype=np.uint8)
     table = np.full(256, -1 if unknown is None else alphabet.index(unknown), dtype=np.int16)
     table[np.frombuffer(alphabet.encode("ascii"), dtype=np.uint8)] = np.arange(len(alphabet))
     labels = table[codes].reshape(len(names), length)
@@ -153,13 +169,26 @@ def read_fasta(
         row, column = np.argwhere(labels < 0)[0]
         raise FileFormatError(
             f"{name}, line {places[row]}: expected letters of {alphabet!r}, found "
-            f"{sequences[row][column]!r} in {names[row]!r} (give unknown='-' to read it as a gap)"
+            f"{sequences[row][column]!r} in {shown(names[row])} (give unknown='-' to read it as a "
+            "gap)"
         )
     return Alignment(labels, tuple(names), alphabet)
 
 
+def csv_rows(name: str, text: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Lines of a table and their numbers."""
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:  # a value of more than 131,072 characters
+        raise FileFormatError(
+            f"{name}, line {reader.line_num}: expected a table of values, found a {error}"
+        ) from None
+
+
 def _text(source: Source) -> tuple[str, str]:
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     try:
         return name, data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -170,7 +199,7 @@ def _is_value(entry: str) -> bool:
     if entry in MISSING:
         return True
     try:
-        float(entry)
+        value = float(entry)
     except ValueError:
         return False
-    return True
+    return math.isfinite(value) and "_" not in entry  # Python reads 1_000 as a number

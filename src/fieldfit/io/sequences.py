@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 
+from fieldfit._validation import require_text, shown
 from fieldfit.errors import FileFormatError
-from fieldfit.io._text import Source, _read_bytes
+from fieldfit.io._text import Source, read_bytes
 
 __all__ = ["decoded_lines", "read_columns", "read_crfsuite"]
 
@@ -36,6 +37,7 @@ def read_columns(source: Source, separator: str | None = None) -> list[list[tupl
     >>> sequences[0][1]
     ('reckons', 'VBZ', 'B-VP')
     """
+    require_text("separator", separator, or_none=True)
     name, lines = decoded_lines(source)
     sequences: list[list[tuple[str, ...]]] = []
     tokens: list[tuple[str, ...]] = []
@@ -64,7 +66,7 @@ def read_columns(source: Source, separator: str | None = None) -> list[list[tupl
 
 def decoded_lines(source: Source) -> tuple[str, list[str]]:
     """Name of a text file, and its lines without their ends."""
-    name, data = _read_bytes(source)
+    name, data = read_bytes(source)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -145,18 +147,18 @@ def _split(text: str, place: str) -> tuple[str, float]:
     found = _ATTRIBUTE.fullmatch(text)
     if found is None:
         raise FileFormatError(
-            f"{place}: expected ':' or '\\' after a backslash, found the end of {text!r}"
+            f"{place}: expected ':' or '\\' after a backslash, found the end of {shown(text)}"
         )
     name = _ESCAPED.sub(r"\1", found[1])
     if found[2] is None:
         return name, 1.0
     try:
-        value = float(found[2])
+        value = float(found[2].replace("_", "x"))  # Python reads 1_000 as a number
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise FileFormatError(
-            f"{place}: expected a finite number after the colon of {name!r} "
-            f"(a colon of the name is written '\\:'), found {found[2]!r}"
+            f"{place}: expected a finite number after the colon of {shown(name)} "
+            f"(a colon of the name is written '\\:'), found {shown(found[2])}"
         )
     return name, value

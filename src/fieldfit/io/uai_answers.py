@@ -18,7 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import FileFormatError
+from fieldfit._validation import is_integer, require_instance, shown
+from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
 from fieldfit.graph.potentials import Beliefs
 from fieldfit.io._text import NumberFile, Source, integer_texts, write_text
@@ -82,6 +83,7 @@ def read_evidence(source: Source, graph: FactorGraph | None = None) -> dict[int,
     graph
         If given, variables and labels must exist in it.
     """
+    require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)", or_none=True)
     file = NumberFile(source)
     begin = 0
     if file.n_numbers % 2 == 0:
@@ -116,6 +118,13 @@ def read_evidence(source: Source, graph: FactorGraph | None = None) -> dict[int,
 
 def write_evidence(path: str | os.PathLike[str], observed: Mapping[int, int]) -> None:
     """Write evidence in the present one-line form."""
+    if not isinstance(observed, Mapping):
+        raise InvalidInputError(f"observed must map variables to labels, got {shown(observed)}")
+    for entry in (number for pair in observed.items() for number in pair):
+        if not is_integer(entry) or not 0 <= entry <= MAX_ENTRIES:
+            raise InvalidInputError(
+                f"observed must map variables to labels, integers of at least 0, got {shown(entry)}"
+            )
     pairs = [f" {int(variable)} {int(label)}" for variable, label in observed.items()]
     write_text(path, [str(len(pairs)), *pairs, "\n"])
 
@@ -177,3 +186,8 @@ def _answer_parts(answer: Answer) -> Iterator[str]:
             for marginal in answer.marginals:
                 yield f" {len(marginal)} " + " ".join(map(repr, np.asarray(marginal).tolist()))
             yield "\n"
+        case _:
+            raise InvalidInputError(
+                "answer must be a MarginalAnswer, PartitionAnswer or MapAnswer, "
+                f"got {shown(answer)}"
+            )

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.problem import Problem, ProblemValue
@@ -203,7 +204,7 @@ def set_pseudo_gradient(
 
 def checked_start(start: FloatArray, n_weights: int) -> FloatArray:
     """The starting weights as a fresh float vector."""
-    weights = np.array(start, dtype=np.float64)
+    weights = real_numbers("start", start).copy()
     if weights.shape != (n_weights,):
         raise InvalidInputError(f"start must have shape ({n_weights},), got {weights.shape}")
     if not np.isfinite(weights).all():

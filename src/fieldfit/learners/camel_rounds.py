@@ -20,17 +20,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_instance
+from fieldfit.errors import FileFormatError
 from fieldfit.learners.base import Fit, Learner, PenalisedProblem, Penalty, Validation
 from fieldfit.learners.camel_dual import Dual, JointDual, PiecewiseDual, WeightDual
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.lbfgs import LBFGS, Descent
 from fieldfit.learners.linear_model import LinearModel, LinearPart
-from fieldfit.learners.loop import Method, Outcome, Row, Run
+from fieldfit.learners.loop import Method, Outcome, Row, Run, restored_outcome
 from fieldfit.learners.problem import Problem
 from fieldfit.objectives.camel import Camel
 
@@ -57,6 +58,10 @@ class CamelRounds(Learner):
 
     objective: Camel = field(default_factory=Camel, kw_only=False)
     inner: LBFGS = field(default_factory=LBFGS)
+
+    def __post_init__(self) -> None:
+        require_instance("objective", self.objective, Camel, "Camel()")
+        require_instance("inner", self.inner, LBFGS, "LBFGS()")
 
     @property
     def max_iter(self) -> int:
@@ -231,21 +236,22 @@ class Rounds(Method):
         return State(arrays, numbers)
 
     def restore(self, state: State) -> None:
-        numbers: dict[str, Any] = state.numbers
-        self.stage, self.n_steps = numbers["stage"], numbers["n_steps"]
-        for index in range(len(self.model.parts)):
-            self.dual.slopes[index] = state.arrays[f"slopes.{index}"]
-            self.dual.centres[index] = state.arrays[f"centres.{index}"]
+        self.stage = state.integer("stage", PIECEWISE)
+        self.n_steps = state.integer("n_steps", 0)
+        for index, part in enumerate(self.model.parts):
+            graph = part.batch.graph
+            sizes = 0, int(graph.unary_offsets[-1]), int(graph.message_offsets[-1])
+            slopes = state.array(f"slopes.{index}", (None,))
+            centres = state.array(f"centres.{index}", (None,))
+            if len(slopes) not in sizes or len(centres) not in sizes[:2]:
+                raise FileFormatError(
+                    f"expected 'slopes.{index}' and 'centres.{index}' to have one entry for each "
+                    f"label or none, found {len(slopes)} and {len(centres)}"
+                )
+            self.dual.slopes[index], self.dual.centres[index] = slopes, centres
         self.descent = self._new_descent()
-        prefix = "descent."
-        arrays = {
-            name.removeprefix(prefix): array
-            for name, array in state.arrays.items()
-            if name.startswith(prefix)
-        }
-        self.descent.restore(State(arrays, numbers["descent"]))
-        if numbers["descent_outcome"] is not None:
-            self.descent.outcome = Outcome(*numbers["descent_outcome"])
+        self.descent.restore(state.part("descent.", state.value("descent")))
+        self.descent.outcome = restored_outcome(state, "descent_outcome")
 
 
 def _cardinality_of_entries(part: LinearPart) -> FloatArray:

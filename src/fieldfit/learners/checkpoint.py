@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,26 +21,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit.errors import InvalidInputError
+from fieldfit._validation import SHOWN, require_output, shown
+from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._container import read_container, write_container
 from fieldfit.io.model_file import decode, encode
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.problem import Problem
 
-__all__ = ["Checkpoint", "State"]
+__all__ = ["Checkpoint", "State", "restore_generator"]
 
 FORMAT, VERSION = "fieldfit-checkpoint", 1
 
+#: What a run has to keep.
+State = Stored
+
 #: Options that may differ between a run and its continuation.
 FREE_OPTIONS = frozenset({"max_iter"})
-
-
-@dataclass(frozen=True)
-class State:
-    """Arrays, and numbers and texts as JSON has them."""
-
-    arrays: dict[str, NDArray[Any]]
-    numbers: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,32 +52,49 @@ class Checkpoint:
         cls, path: str | os.PathLike[str], options: object, problem: Problem, penalty: Penalty
     ) -> Checkpoint:
         """The checkpoint of a learner with these options on this problem."""
-        path = Path(path)
-        if not path.parent.is_dir() or path.is_dir():
-            raise InvalidInputError(
-                f"checkpoint must be a file in a folder that exists, got {os.fspath(path)!r}"
-            )
-        return cls(path, _identity(options, problem, penalty))
+        require_output("checkpoint", path)
+        return cls(Path(path), _identity(options, problem, penalty))
 
     def read(self) -> State | None:
         """The state in the file; ``None`` if there is no file."""
         if not self.path.exists():
             return None
         content, arrays = read_container(self.path, FORMAT, VERSION)
-        found = content["identity"]
-        for name, wanted in self.identity.items():
-            if found.get(name) != wanted:
-                raise InvalidInputError(
-                    f"checkpoint {os.fspath(self.path)!r} must belong to this learner and problem: "
-                    f"{name} is {_text(wanted)} here, and {_text(found.get(name))} in the file"
-                )
-        return State(arrays, decode(content["numbers"], arrays))
+        with self.located():
+            entries = State(arrays, content)
+            found = entries.mapping("identity")
+            for name, wanted in self.identity.items():
+                if found.get(name) != wanted:
+                    raise InvalidInputError(
+                        f"checkpoint {os.fspath(self.path)!r} must belong to this learner and "
+                        f"problem: {name} is {_text(wanted)} here, and {_text(found.get(name))} in "
+                        "the file"
+                    )
+            return State(arrays, decode(entries.value("numbers"), arrays))
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Put the name of the file in front of what is said about its content."""
+        try:
+            yield
+        except FileFormatError as error:
+            raise FileFormatError(f"{os.fspath(self.path)}: {error}") from None
 
     def write(self, state: State) -> None:
         """Replace the file as a whole."""
         arrays = dict(state.arrays)
         content = {"identity": self.identity, "numbers": encode(state.numbers, arrays, "numbers")}
         write_container(self.path, FORMAT, VERSION, content, arrays)
+
+
+def restore_generator(generator: np.random.Generator, state: State) -> None:
+    """Let random numbers go on where they were."""
+    try:
+        generator.bit_generator.state = state.mapping("generator")
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"expected 'generator' to be the state of a random generator, found another ({error})"
+        ) from None
 
 
 def _identity(options: object, problem: Problem, penalty: Penalty) -> dict[str, Any]:
@@ -109,4 +125,6 @@ def _digest(array: NDArray[Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    return "missing" if value is None else str(value)
+    if value is None:
+        return "missing"
+    return value if isinstance(value, str) and len(value) <= SHOWN else shown(value)

@@ -32,11 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._parallel import ordered_map
+from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_instance
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import LONGEST, ActiveSet, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation
-from fieldfit.learners.checkpoint import State
+from fieldfit.learners.checkpoint import State, restore_generator
 from fieldfit.learners.dual_blocks import DualModel
 from fieldfit.learners.dual_newton import DualNewton
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
@@ -72,6 +74,11 @@ class DualFrankWolfe(Learner):
     patience: int = 10
     checkpoint_every: int = 10
 
+    def __post_init__(self) -> None:
+        require_instance("objective", self.objective, MLEStruct, "MLEStruct()")
+        require_options(self)
+        require_random_state(self.random_state)
+
     def minimize(
         self,
         problem: Problem,
@@ -86,7 +93,6 @@ class DualFrankWolfe(Learner):
 
         See `Learner.minimize`.
         """
-        require_options(self)
         model = problem.dual_model(self.objective)
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method
@@ -126,7 +132,7 @@ class Passes(Method):
     ) -> None:
         self.objective, self.model = objective, model
         self.inverse = 1.0 / l2
-        self.generator = np.random.default_rng(random_state)
+        self.generator = random_generator(random_state)
         self.n_passes = 0
         self.predicted = np.inf
         self.active_sets: list[ActiveSet] = []
@@ -278,21 +284,13 @@ class Passes(Method):
         return State(arrays, numbers)
 
     def restore(self, state: State) -> None:
-        numbers = state.numbers
-        self.n_passes = numbers["n_passes"]
-        self.upper = np.inf if numbers["upper"] is None else numbers["upper"]
-        self.predicted = np.inf if numbers["promised"] is None else numbers["promised"]
-        self.generator.bit_generator.state = numbers["generator"]
-        self.residual[:] = state.arrays["residual"]
+        self.n_passes = state.integer("n_passes", 0)
+        self.upper = state.number("upper", default=np.inf)
+        self.predicted = state.number("promised", default=np.inf)
+        restore_generator(self.generator, state)
+        self.residual[:] = state.array("residual", self.residual.shape)
         for number, active in enumerate(self.active_sets):
-            prefix = f"{number}."
-            active.restore(
-                {
-                    name.removeprefix(prefix): array
-                    for name, array in state.arrays.items()
-                    if name.startswith(prefix)
-                }
-            )
+            active.restore(state.part(f"{number}.", {}))
 
     def reset_warm_start(self) -> None:
         """Messages start afresh, as they do in a run that resumes."""

@@ -177,11 +177,11 @@ class DualNewton(Method):
         return State({"weights": self._weights.copy()}, {"bounds": bounds})
 
     def restore(self, state: State) -> None:
-        self._weights = state.arrays["weights"].copy()
+        self._weights = state.array("weights", self._weights.shape).copy()
         self._now = None
-        lower, upper = state.numbers["bounds"]
-        self.lower = -np.inf if lower is None else lower
-        self.upper = np.inf if upper is None else upper
+        lower, upper = state.items("bounds", (int, float, type(None)), length=2)
+        self.lower = -np.inf if lower is None else float(lower)
+        self.upper = np.inf if upper is None else float(upper)
 
     def reset_warm_start(self) -> None:
         """Beliefs are computed afresh, as they are by a run that resumes."""

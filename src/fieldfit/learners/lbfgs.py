@@ -355,20 +355,22 @@ class Descent(Method):
         return State(arrays, numbers)
 
     def restore(self, state: State) -> None:
-        arrays, numbers = state.arrays, state.numbers
-        np.copyto(self.point.weights, arrays["weights"])
-        np.copyto(self.point.gradient, arrays["gradient"])
-        used = slice(0, numbers["count"])
-        self.pairs.steps[used] = arrays["steps"]
-        self.pairs.changes[used] = arrays["changes"]
-        self.pairs.curvatures[used] = arrays["curvatures"]
-        self.pairs.count, self.pairs.newest = numbers["count"], numbers["newest"]
-        self.pairs.scale = numbers["scale"]
-        self.point.value = numbers["value"]
-        self.point.n_unconverged = numbers["n_unconverged"]
-        self.point.n_examples = self.problem.n_examples = numbers["n_examples"]
-        self.recent = list(numbers["recent"])
-        self.n_restarts, self.has_restarted = numbers["restarts"]
+        history, n_weights = self.pairs.steps.shape
+        self.point.weights[:] = state.array("weights", (n_weights,))
+        self.point.gradient[:] = state.array("gradient", (n_weights,))
+        count = state.integer("count", 0, history)
+        self.pairs.steps[:count] = state.array("steps", (count, n_weights))
+        self.pairs.changes[:count] = state.array("changes", (count, n_weights))
+        self.pairs.curvatures[:count] = state.array("curvatures", (count,))
+        self.pairs.count = count
+        self.pairs.newest = state.integer("newest", -1, count - 1)
+        self.pairs.scale = state.number("scale")
+        self.point.value = state.number("value")
+        self.point.n_examples = self.problem.n_examples = state.integer("n_examples", 0)
+        self.point.n_unconverged = state.integer("n_unconverged", 0, self.point.n_examples)
+        self.recent = state.items("recent", float)
+        restarts, has_restarted = state.items("restarts", (int, bool), length=2)
+        self.n_restarts, self.has_restarted = int(restarts), bool(has_restarted)
         self._set_gradient()
 
 

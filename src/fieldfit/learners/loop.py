@@ -73,6 +73,14 @@ class Method(ABC):
         """Drop what evaluations of its own keep (see `Problem.reset_warm_start`)."""
 
 
+def restored_outcome(saved: State, name: str) -> Outcome | None:
+    """How a run or a round had ended, or ``None`` if it had not."""
+    if saved.value(name) is None:
+        return None
+    converged, status = saved.items(name, (bool, str), length=2)
+    return Outcome(bool(converged), str(status))
+
+
 class Options(Protocol):
     """What `Run` needs of a learner's options."""
 
@@ -120,8 +128,9 @@ class Run:
         if self._checkpoint is not None:
             # from here on the problem remembers nothing that the file does not hold
             self.problem.reset_warm_start()
-        if saved is not None:
-            self._restore(saved)
+        if saved is not None and self._checkpoint is not None:
+            with self._checkpoint.located():
+                self._restore(saved)
         begin = time.perf_counter() - (self.trace[-1]["seconds"] if self.trace else 0.0)
         try:
             if saved is None:
@@ -183,19 +192,17 @@ class Run:
         self.method.reset_warm_start()
 
     def _restore(self, saved: State) -> None:
-        numbers = saved.numbers
-        arrays = {
-            name.removeprefix("method."): array
-            for name, array in saved.arrays.items()
-            if name.startswith("method.")
-        }
-        self.method.restore(State(arrays, numbers["method"]))
-        self.trace = numbers["trace"]
-        if numbers["outcome"] is not None:
-            self.method.outcome = Outcome(*numbers["outcome"])
-        if numbers["best"] is not None:
-            self.best_score, self.best_iter = numbers["best"]
-            self.best_weights = saved.arrays["best_weights"]
+        self.method.restore(saved.part("method.", saved.value("method")))
+        self.trace = saved.items("trace", dict)
+        for row in self.trace:
+            entries = State({}, row)
+            entries.number("seconds")
+            entries.number("unconverged")
+        self.method.outcome = restored_outcome(saved, "outcome")
+        if saved.value("best") is not None:
+            score, self.best_iter = saved.items("best", float, length=2)
+            self.best_score = float(score)
+            self.best_weights = saved.array("best_weights", (self.problem.n_weights,))
         self._written = (len(self.trace), self.method.outcome is not None)
 
     # -- result ---------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from fieldfit._random_state import as_seed
+from fieldfit._validation import shown
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.base import Learner
 from fieldfit.learners.camel_rounds import CamelRounds
@@ -22,7 +22,7 @@ from fieldfit.learners.lbfgs import LBFGS
 from fieldfit.learners.problem import Problem
 from fieldfit.learners.stochastic import SGD, Adam
 
-__all__ = ["LEARNERS", "as_seed", "learner_for", "make_learner"]
+__all__ = ["LEARNERS", "learner_for", "make_learner"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ def _sgd(request: _Request) -> SGD:
 
 def _camel_rounds(request: _Request) -> CamelRounds:
     given = request.given
-    if given not in (None, "lbfgs") and not isinstance(given, LBFGS):
+    is_named = given is None or (isinstance(given, str) and given == "lbfgs")
+    if not is_named and not isinstance(given, LBFGS):
         raise InvalidInputError(
-            f"learner must be None, 'lbfgs' or an LBFGS for the rounds of CAMEL, got {given!r}"
+            f"learner must be None, 'lbfgs' or an LBFGS for the rounds of CAMEL, got {shown(given)}"
         )
     inner = given if isinstance(given, LBFGS) else _lbfgs(request)
     return CamelRounds(request.objective, inner=inner)
@@ -135,9 +136,9 @@ patience=10, checkpoint_every=10, beta1=0.9, beta2=0.999)
         return _TABLE[own].make(request)
     if isinstance(learner, Learner):
         return learner
-    if learner not in LEARNERS:
+    if not isinstance(learner, str) or learner not in LEARNERS:
         raise InvalidInputError(
-            f"learner must be None, an object or one of {LEARNERS}, got {learner!r}"
+            f"learner must be None, an object or one of {LEARNERS}, got {shown(learner)}"
         )
     return _TABLE[learner].make(request)
 
@@ -162,16 +163,3 @@ def learner_for(problem: Problem | None) -> tuple[str, str]:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def as_seed(random_state: Any) -> int | None:
-    """An integer for whatever scikit-learn takes as a ``random_state``."""
-    if random_state is None or isinstance(random_state, (int, np.integer)):
-        return None if random_state is None else int(random_state)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    raise InvalidInputError(
-        f"random_state must be None, an integer or a random generator, got {random_state!r}"
-    )

@@ -24,8 +24,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number
+from fieldfit._validation import require_flag, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.base import (
     Fit,
@@ -35,7 +36,7 @@ from fieldfit.learners.base import (
     Validation,
     set_pseudo_gradient,
 )
-from fieldfit.learners.checkpoint import State
+from fieldfit.learners.checkpoint import State, restore_generator
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
 from fieldfit.learners.problem import Problem, ProblemValue
 
@@ -80,7 +81,7 @@ class Epochs(Method):
         self.options = options
         self.problem = problem
         self.n_parts = problem.problem.n_parts
-        self.generator = np.random.default_rng(options.random_state)
+        self.generator = random_generator(options.random_state)
         self.current = np.zeros(n_weights)
         self.average = np.zeros(n_weights) if options.averaging else self.current
         self.step_size = 0.0
@@ -272,15 +273,17 @@ class Epochs(Method):
 
     def restore(self, state: State) -> None:
         for name, array in self.arrays().items():
-            np.copyto(array, state.arrays[name])
-        numbers = state.numbers
-        self.problem.n_examples = numbers["n_examples"]
-        self.earlier = state.arrays["earlier"].copy() if "earlier" in state.arrays else None
-        self.n_since = numbers["n_since"]
-        self.n_updates, self.n_halvings = numbers["n_updates"], numbers["n_halvings"]
-        self.n_shortenings = numbers["n_shortenings"]
-        self.step_size, self.values = numbers["step_size"], numbers["values"]
-        self.generator.bit_generator.state = numbers["generator"]
+            np.copyto(array, state.array(name, array.shape))
+        self.problem.n_examples = state.integer("n_examples", 0)
+        self.earlier = None
+        if "earlier" in state.arrays:
+            self.earlier = state.array("earlier", self.current.shape).copy()
+        self.n_since = state.integer("n_since", 0)
+        self.n_updates = state.integer("n_updates", 0)
+        self.n_halvings = state.integer("n_halvings", 0)
+        self.n_shortenings = state.integer("n_shortenings", 0)
+        self.step_size, self.values = state.number("step_size"), state.items("values", float)
+        restore_generator(self.generator, state)
 
 
 class AdamEpochs(Epochs):
@@ -394,7 +397,9 @@ class _Stochastic(Learner):
         require_options(self)
         require_number("step", self.step, above=0, or_none=True)
         require_number("tol", self.tol, at_least=0)
+        require_flag("averaging", self.averaging)
         require_number("decay", self.decay, at_least=0)
+        require_random_state(self.random_state)
 
     @abstractmethod
     def _method(self, problem: PenalisedProblem) -> Epochs:

@@ -15,6 +15,7 @@ what weights multiply.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,12 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._parallel import one_blas_thread, require_jobs
+from fieldfit._random_state import require_random_state
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer, require_number
-from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place
+from fieldfit._validation import require_integer, require_number, require_output, shown
+from fieldfit.errors import ConvergenceWarning, FileFormatError, InvalidInputError, Place
 from fieldfit.io.model_file import write_model
-from fieldfit.learners.base import Learner, Penalty, Validation
+from fieldfit.io.stored import Stored
+from fieldfit.learners.base import Learner, Penalty, Validation, checked_start
 from fieldfit.learners.problem import Problem
 from fieldfit.learners.registry import learner_for, make_learner
 from fieldfit.objectives.base import Objective
@@ -40,13 +44,13 @@ from fieldfit.objectives.registry import make_objective
 __all__ = [
     "FieldEstimator",
     "accuracy",
-    "as_numbers",
     "checked_labels",
     "count_labels",
     "example_weights",
     "held_out_pair",
     "require_features",
     "require_list",
+    "require_no_gaps",
     "require_pairs",
 ]
 
@@ -110,16 +114,24 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         arrays = {"weights": self.weights_, **self._model_arrays()}
         write_model(path, type(self).__name__, self.get_params(deep=False), metadata, arrays)
 
-    def _restore(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, stored: Stored) -> None:
         """Set what `save` wrote; called by `fieldfit.load`."""
-        self.weights_ = arrays.pop("weights")
-        self.n_iter_ = metadata["n_iter"]
-        self.converged_ = metadata["converged"]
-        self.status_ = metadata["status"]
-        self.trace_ = metadata["trace"]
-        self._block_shapes = {name: tuple(shape) for name, shape in metadata["block_shapes"]}
-        self.notes_ = metadata["notes"]
-        self._restore_model(metadata["model"], arrays)
+        self._check_options()
+        self._objective()  # refuses what is none
+        self.n_iter_ = stored.integer("n_iter", 0)
+        self.converged_ = stored.flag("converged")
+        self.status_ = stored.text("status")
+        self.trace_ = stored.items("trace", dict)
+        self.notes_ = stored.mapping("notes")
+        self._block_shapes = _restored_shapes(stored)
+        n_weights = sum(math.prod(shape) for shape in self._block_shapes.values())
+        self.weights_ = stored.array("weights", (n_weights,))
+        self._restore_model(Stored(stored.arrays, stored.mapping("model")))
+        expected = self._shapes_of_model()
+        if self._block_shapes != expected:
+            raise FileFormatError(
+                f"expected 'block_shapes' {shown(expected)}, found {shown(self._block_shapes)}"
+            )
 
     def _model_metadata(self) -> dict[str, Any]:
         """What a subclass needs to predict, as JSON (class names, vocabulary, ...)."""
@@ -129,8 +141,12 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         """The same, as arrays."""
         return {}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Inverse of `_model_metadata` and `_model_arrays`."""
+    def _restore_model(self, stored: Stored) -> None:
+        """Inverse of `_model_metadata` and `_model_arrays`; `weights_` are there already."""
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the blocks of weights, from all that is known of the model but its weights."""
+        raise NotImplementedError
 
     def _objective(self) -> Objective:
         return make_objective(self.objective)
@@ -141,7 +157,9 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         require_number("l1", self.l1, at_least=0)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_number("tol", self.tol, above=0)
+        require_random_state(self.random_state)
         require_jobs(self.n_jobs)
+        require_verbose(self.verbose)
 
     def _reset_fit(self) -> None:
         """Drop what an earlier fit has left, so that a fit that fails leaves no mixture."""
@@ -161,8 +179,10 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
 
         ``start`` is what the user gave, ``default_start`` where to begin otherwise (zeros).
         """
-        given = default_start if start is None else as_numbers("start", start)
-        first = problem.first_weights(given)
+        if checkpoint is not None:
+            require_output("checkpoint", checkpoint)
+        given = default_start if start is None else real_numbers("start", start)
+        first = checked_start(problem.first_weights(given), problem.n_weights)
         objective = problem.objective
         if objective is not None and objective.n_weight_sets > 1 and not self._takes_weight_sets:
             raise InvalidInputError(
@@ -240,11 +260,30 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(f"this {type(self).__name__} must be fitted first; call fit")
 
 
+def _restored_shapes(stored: Stored) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of blocks, as `FieldEstimator.save` lists them."""
+    shapes = {}
+    for entry in stored.items("block_shapes", list):
+        pair = Stored({}, {"name": entry[:1], "shape": entry[1] if len(entry) == 2 else None})
+        (name,) = pair.items("name", str, length=1)
+        shape = tuple(pair.items("shape", int))
+        if min(shape, default=0) < 0:
+            raise FileFormatError(f"expected 'block_shapes' of at least 0, found {shown(entry)}")
+        shapes[name] = shape
+    return shapes
+
+
 def _with_clauses(status: str, clauses: list[str]) -> str:
     return "; ".join([status.removesuffix("."), *clauses]) + "."
 
 
 # -- Checks of what users hand to the estimators: one sentence that names the example ------
+
+
+def require_verbose(verbose: Any) -> None:
+    """Refuse what is no level of detail: 0 (or ``False``) is silent."""
+    if not isinstance(verbose, bool):
+        require_integer("verbose", verbose, at_least=0)
 
 
 def held_out_pair(given: Any) -> tuple[Any, Any]:
@@ -274,24 +313,6 @@ def require_pairs(X: Any, Y: Any) -> None:
         )
 
 
-def as_numbers(name: str, given: Any, place: Place | None = None) -> FloatArray:
-    """A contiguous array of floats; the array itself if it is one.
-
-    ``name`` is the subject of the complaint, ``""`` if that is the place.
-    """
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind not in "fiubO":
-            raise TypeError
-        return np.ascontiguousarray(array, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"{name} must be an array of real numbers, got {type(given).__name__} "
-            f"{given!r:.40}".lstrip(),
-            place,
-        ) from None
-
-
 def require_features(place: Place, features: Any, n_features: int) -> None:
     """Refuse features that are not finite, or not as many as in the first example of the fit."""
     values = features.data if hasattr(features, "tocsr") else features
@@ -307,30 +328,39 @@ def require_features(place: Place, features: Any, n_features: int) -> None:
 
 
 def checked_labels(
-    place: Place, given: Any, shape: tuple[int, ...], n_labels: int | None
+    place: Place,
+    given: Any,
+    shape: tuple[int, ...],
+    n_labels: int | None,
+    ignore_label: int | None = None,
 ) -> LabelArray:
-    """Integer labels of a given shape, flat; ``-1`` is missing.
+    """Integer labels of a given shape, flat; ``-1`` is missing, and so is ``ignore_label``.
 
     ``n_labels=None``: any number of labels.
     """
-    try:
-        array = np.asarray(given)
-    except ValueError:  # rows of different lengths
-        raise InvalidInputError(f"must have shape {shape} as its example", place) from None
+    array = plain_array("", given, place)
     if array.shape != shape:
         raise InvalidInputError(f"must have shape {shape} as its example, got {array.shape}", place)
     if array.dtype.kind not in "iub":
         raise InvalidInputError(f"must hold integer labels, got dtype {array.dtype}", place)
+    array = array.reshape(-1).astype(np.uint64 if array.dtype.kind == "u" else np.int64)
+    if ignore_label is not None:
+        array = np.where(array == ignore_label, -1, array.astype(np.int64))
     lowest, largest = int(array.min(initial=0)), int(array.max(initial=0))
     if lowest < -1:
         raise InvalidInputError(f"labels must be at least -1 (missing), got {lowest}", place)
-    if n_labels is not None and largest >= n_labels:
-        raise InvalidInputError(f"labels must be in 0..{n_labels - 1}, got {largest}", place)
-    return array.reshape(-1).astype(np.int32)
+    if largest >= (MAX_LABEL if n_labels is None else n_labels):
+        allowed = f"in 0..{n_labels - 1}" if n_labels is not None else f"below {MAX_LABEL}"
+        raise InvalidInputError(f"labels must be {allowed}, got {largest}", place)
+    return array.astype(np.int32)
+
+
+#: Labels are 32-bit.
+MAX_LABEL = 2**31 - 1
 
 
 def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
-    """How many labels there are: as many as is said, or one more than the largest seen."""
+    """How many labels there are: as many as is said, or as many as were seen."""
     if n_labels is not None:
         require_integer("n_labels", n_labels, at_least=2)
         for index, given in enumerate(labels):
@@ -350,14 +380,32 @@ def count_labels(labels: Sequence[LabelArray], n_labels: int | None) -> int:
             f"got {found}; n_labels=2 or more states the number of labels",
             Place("Y"),
         )
-    return int(seen[-1]) + 1
+    largest = int(seen[-1])
+    require_no_gaps(seen, "Y", f"-1 or ignore_label={largest} counts it as missing, ")
+    return largest + 1
+
+
+def require_no_gaps(seen: NDArray[Any], argument: str, remedy: str = "") -> None:
+    """Refuse labels with gaps: a void label of 255 would ask for 256 labels, a scale 1..5 for six.
+
+    ``seen`` are the labels that occur, ascending.
+    """
+    largest = int(seen[-1])
+    if largest >= len(seen):
+        gap = int(np.argmax(seen != np.arange(len(seen))))
+        raise InvalidInputError(
+            f"must hold labels 0..K-1 without gaps, got {largest} and no {gap}: {remedy}"
+            f"np.unique({argument}, return_inverse=True) renumbers labels, and n_labels="
+            f"{largest + 1} says that labels may be absent",
+            Place(argument),
+        )
 
 
 def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
     """``sample_weight``: one finite number of at least 0 for each example."""
     if given is None:
         return None
-    weights = as_numbers("sample_weight", given)
+    weights = real_numbers("sample_weight", given)
     if weights.shape != (count,):
         raise InvalidInputError(
             f"sample_weight must have shape ({count},), one number for each example, "
@@ -368,6 +416,8 @@ def example_weights(given: ArrayLike | None, count: int) -> FloatArray | None:
         raise InvalidInputError(
             f"sample_weight[{bad[0]}] must be a finite number of at least 0, got {weights[bad[0]]}"
         )
+    if not weights.any():
+        raise InvalidInputError("sample_weight must not be 0 for every example, got only zeros")
     return weights
 
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer, require_one_of
-from fieldfit.errors import InvalidInputError, Place
+from fieldfit._validation import require_flag, require_integer, require_one_of
+from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.template import Block
+from fieldfit.graph.template import Block, Template, Tying
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Learner, Validation
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import (
@@ -49,6 +51,7 @@ from fieldfit.models.parts import (
     even_groups,
     make_parts,
     mini_batches,
+    require_draws,
 )
 from fieldfit.objectives.base import Objective
 
@@ -56,13 +59,17 @@ __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
 Examples = Sequence[Any]
 
+#: Of the tables of one example, which are in memory at once.
+MAX_TABLE_BYTES = 4e9
+
 
 class ConditionalEstimator(FieldEstimator):
     """Abstract base: subclasses read examples, make problems of them, and decode.
 
-    Options besides those of `FieldEstimator`: ``decode`` and ``batch_size``.
+    Options besides those of `FieldEstimator`: ``fit_intercept``, ``decode`` and ``batch_size``.
     """
 
+    fit_intercept: bool
     decode: str | None
     batch_size: int | None
 
@@ -182,6 +189,7 @@ class ConditionalEstimator(FieldEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_integer("batch_size", self.batch_size, at_least=1, or_none=True)
+        require_flag("fit_intercept", self.fit_intercept)
 
     def _decoding(self, objective: Objective) -> str:
         require_one_of("decode", self.decode, ("marginals", "map"), or_none=True)
@@ -203,13 +211,15 @@ class ConditionalEstimator(FieldEstimator):
 class FactorGraphCRF(ConditionalEstimator):
     """Abstract base: subclasses measure and read one example, and name the blocks of its tables.
 
-    Options besides those of `ConditionalEstimator`: ``fit_intercept`` and ``n_labels``.
+    Options besides those of `ConditionalEstimator`: ``pairwise``, ``n_labels`` and
+    ``ignore_label``.
     """
 
     _takes_weight_sets = True
 
-    fit_intercept: bool
+    pairwise: Tying
     n_labels: int | None
+    ignore_label: int | None
 
     n_labels_: int
     n_features_in_: int
@@ -244,7 +254,9 @@ class FactorGraphCRF(ConditionalEstimator):
         """
         self._require_fit()
         self._require_potentials("sample")
-        generators = np.random.default_rng(random_state).spawn(len(X))
+        require_list("X", X)
+        require_draws(n_samples, burn_in, n_sweeps_between)
+        generators = random_generator(random_state).spawn(len(X))
         drawn = []
         groups = [np.array([index]) for index in range(len(X))]
         parts = make_parts(groups, self._reader(X), self._blocks)
@@ -270,6 +282,12 @@ class FactorGraphCRF(ConditionalEstimator):
     def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
         """Blocks of the tables of a union graph."""
 
+    def _check_options(self) -> None:
+        super()._check_options()
+        require_one_of("pairwise", self.pairwise, get_args(Tying))
+        require_integer("n_labels", self.n_labels, at_least=2, or_none=True)
+        require_integer("ignore_label", self.ignore_label, or_none=True)
+
     # -- from examples to parts ---------------------------------------------------------------
 
     def _problem(
@@ -277,6 +295,7 @@ class FactorGraphCRF(ConditionalEstimator):
     ) -> Problem:
         labels = self._checked_labels(X, Y, None)
         self.n_labels_ = count_labels(labels, self.n_labels)
+        self._require_memory(X)
         if self._is_stochastic(objective):
             groups = mini_batches(len(X), self.batch_size)
         elif objective.problem_kind == "dual":
@@ -301,16 +320,33 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _checked_labels(self, X: Examples, Y: Examples, n_labels: int | None) -> list[LabelArray]:
         return [
-            checked_labels(Place("Y", index), y, self._measure(index, x)[0], n_labels)
+            checked_labels(
+                Place("Y", index), y, self._measure(index, x)[0], n_labels, self.ignore_label
+            )
             for index, (x, y) in enumerate(zip(X, Y, strict=True))
         ]
 
     def _groups(self, X: Examples) -> list[NDArray[Any]]:
+        return even_groups(self._entries(X), self.batch_size)
+
+    def _entries(self, X: Examples) -> list[int]:
+        """Numbers of unary and table entries of each example."""
         entries = []
         for index, x in enumerate(X):
             shape, n_edges = self._measure(index, x)
             entries.append(int(np.prod(shape)) * self.n_labels_ + n_edges * self.n_labels_**2)
-        return even_groups(entries, self.batch_size)
+        return entries
+
+    def _require_memory(self, X: Examples) -> None:
+        """Refuse tables that no machine would like to hold, before they are made."""
+        entries = self._entries(X)
+        largest = int(np.argmax(entries))
+        if 8.0 * entries[largest] > MAX_TABLE_BYTES:
+            raise TooLargeError(
+                f"{self.n_labels_} labels need tables of {8e-9 * entries[largest]:.3g} GB for this "
+                f"example, at most {1e-9 * MAX_TABLE_BYTES:.3g} GB are allowed: are these classes?",
+                Place("Y", largest),
+            )
 
     def _reader(self, X: Examples) -> Callable[[int], Example]:
         """A function that reads one example; the first one of a fit says how many features."""
@@ -364,6 +400,17 @@ class FactorGraphCRF(ConditionalEstimator):
     def _model_metadata(self) -> dict[str, Any]:
         return {"n_labels": self.n_labels_, "n_features_in": self.n_features_in_}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.n_labels_ = int(metadata["n_labels"])
-        self.n_features_in_ = int(metadata["n_features_in"])
+    def _restore_model(self, stored: Stored) -> None:
+        most = max(len(self.weights_), 1)
+        self.n_features_in_ = stored.integer("n_features_in", 1, most)
+        self.n_labels_ = stored.integer("n_labels", 2, max(most // self.n_features_in_, 2))
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        graph, edge_features = self._smallest()
+        features = np.zeros((graph.n_variables, self.n_features_in_))
+        template = Template(graph, self._blocks(graph, features, edge_features))
+        return block_shapes(self._objective().templates(template))
+
+    @abstractmethod
+    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+        """A graph that has all kinds of edges of the model, and features of its edges."""

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError, Place
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, checked_pairs
 from fieldfit.graph.template import Block, Tying
-from fieldfit.models.base import as_numbers
+from fieldfit.io.stored import Stored
 from fieldfit.models.conditional import FactorGraphCRF
 from fieldfit.models.grid_crf import edge_blocks
 from fieldfit.models.parts import Example
@@ -52,7 +53,11 @@ class GraphCRF(FactorGraphCRF):
         ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
         objective was made for.
     n_labels
-        Number of labels, if larger than what the training labels show.
+        Number of labels.  ``None``: as many as the training labels show, which must then be 0..K-1
+        without gaps.
+    ignore_label
+        A label that says "not labelled", besides ``-1``: nodes that have it (255, say) are missing
+        in ``fit``, ``score`` and wherever labels are given.
     batch_size
         Examples that are evaluated together, and for a stochastic learner the mini-batch.
         ``None``: as memory suggests, or 20 mini-batches.
@@ -82,6 +87,7 @@ class GraphCRF(FactorGraphCRF):
         pairwise: Tying = "symmetric",
         decode: str | None = None,
         n_labels: int | None = None,
+        ignore_label: int | None = None,
         batch_size: int | None = None,
         random_state: int | None = 0,
         n_jobs: int | None = None,
@@ -97,6 +103,7 @@ class GraphCRF(FactorGraphCRF):
         self.pairwise = pairwise
         self.decode = decode
         self.n_labels = n_labels
+        self.ignore_label = ignore_label
         self.batch_size = batch_size
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -138,9 +145,13 @@ class GraphCRF(FactorGraphCRF):
     def _model_metadata(self) -> dict[str, Any]:
         return {**super()._model_metadata(), "n_edge_features": self.n_edge_features_}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
-        self.n_edge_features_ = int(metadata["n_edge_features"])
+    def _restore_model(self, stored: Stored) -> None:
+        super()._restore_model(stored)
+        self.n_edge_features_ = stored.integer("n_edge_features", 0, len(self.weights_))
+
+    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+        features = np.zeros((1, self.n_edge_features_)) if self.n_edge_features_ else None
+        return FactorGraph.chain(2, self.n_labels_), features
 
 
 def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | None]:
@@ -152,38 +163,16 @@ def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | 
             Place("X", index),
         )
     is_sparse = hasattr(x[0], "tocsr")
-    nodes = x[0].tocsr() if is_sparse else as_numbers("node features", x[0], Place("X", index))
+    nodes = x[0].tocsr() if is_sparse else real_numbers("node features", x[0], Place("X", index))
     if nodes.ndim != 2 or nodes.shape[0] == 0:
         raise InvalidInputError(
             f"node features must have shape (N, F) with at least one node, got {nodes.shape}",
             Place("X", index),
         )
-    try:
-        edges = np.asarray(x[1])
-    except ValueError:
-        raise InvalidInputError("edges must have shape (E, 2)", Place("X", index)) from None
-    if edges.size == 0:
-        edges = np.zeros((0, 2), dtype=np.int64)
-    if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"edges must be integers of shape (E, 2), got dtype {edges.dtype} and "
-            f"shape {edges.shape}",
-            Place("X", index),
-        )
-    if edges.size and (edges.min() < 0 or edges.max() >= nodes.shape[0]):
-        raise InvalidInputError(
-            f"edges must join nodes 0..{nodes.shape[0] - 1}, "
-            f"got node {edges.min() if edges.min() < 0 else edges.max()}",
-            Place("X", index),
-        )
-    if np.any(edges[:, 0] == edges[:, 1]):
-        loop = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
-        raise InvalidInputError(
-            f"edges must join two different nodes, got one from {loop} to itself", Place("X", index)
-        )
+    edges = checked_pairs(x[1], int(nodes.shape[0]), Place("X", index), "nodes").astype(np.int64)
     if len(x) == 2 or x[2] is None:
-        return nodes, edges.astype(np.int64), None
-    features = as_numbers("edge features", x[2], Place("X", index))
+        return nodes, edges, None
+    features = real_numbers("edge features", x[2], Place("X", index))
     if features.ndim != 2 or features.shape[0] != len(edges):
         raise InvalidInputError(
             f"edge features must have shape ({len(edges)}, D), got {features.shape}",
@@ -193,4 +182,4 @@ def _unpacked(index: int, x: Any) -> tuple[Any, NDArray[np.int64], FloatArray | 
         raise InvalidInputError(
             "edge features must be finite, got NaN or infinity", Place("X", index)
         )
-    return nodes, edges.astype(np.int64), features
+    return nodes, edges, features

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_one_of
+from fieldfit._validation import require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
-from fieldfit.models.base import as_numbers
 from fieldfit.models.conditional import FactorGraphCRF
 from fieldfit.models.parts import Example, grid_graph
 from fieldfit.objectives.base import Objective
@@ -61,7 +61,11 @@ class GridCRF(FactorGraphCRF):
         ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
         objective was made for.
     n_labels
-        Number of labels, if larger than what the training labels show.
+        Number of labels.  ``None``: as many as the training labels show, which must then be 0..K-1
+        without gaps.
+    ignore_label
+        A label that says "not labelled", besides ``-1``: pixels that have it (255, say) are missing
+        in ``fit``, ``score`` and wherever labels are given.
     batch_size
         Examples that are evaluated together, and for a stochastic learner the mini-batch.
         ``None``: as memory suggests, or 20 mini-batches.
@@ -95,6 +99,7 @@ class GridCRF(FactorGraphCRF):
         edge_features: bool | Sequence[int] = False,
         decode: str | None = None,
         n_labels: int | None = None,
+        ignore_label: int | None = None,
         batch_size: int | None = None,
         random_state: int | None = 0,
         n_jobs: int | None = None,
@@ -113,6 +118,7 @@ class GridCRF(FactorGraphCRF):
         self.edge_features = edge_features
         self.decode = decode
         self.n_labels = n_labels
+        self.ignore_label = ignore_label
         self.batch_size = batch_size
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -122,10 +128,11 @@ class GridCRF(FactorGraphCRF):
         super()._check_options()
         require_one_of("neighbors", self.neighbors, (4, 8))
         require_one_of("directions", self.directions, ("separate", "shared"))
-        chosen = self.edge_features
-        if not (isinstance(chosen, bool) or np.asarray(chosen).dtype.kind in "iu"):
+        chosen = plain_array("edge_features", self.edge_features)
+        if not (isinstance(self.edge_features, bool) or _are_numbers(chosen)):
             raise InvalidInputError(
-                f"edge_features must be True, False or numbers of features, got {chosen!r}"
+                "edge_features must be True, False or numbers of features, "
+                f"got {shown(self.edge_features)}"
             )
         if self.directions == "shared" and self.pairwise == "full":
             raise InvalidInputError(
@@ -142,7 +149,7 @@ class GridCRF(FactorGraphCRF):
 
     def _example(self, index: int, x: Any) -> Example:
         height, width, n_features = _shape(index, x)
-        features = as_numbers("", x, Place("X", index)).reshape(-1, n_features)
+        features = real_numbers("", x, Place("X", index)).reshape(-1, n_features)
         if not np.isfinite(features).all():
             pixel, feature = np.argwhere(~np.isfinite(features))[0]
             raise InvalidInputError(
@@ -187,6 +194,10 @@ class GridCRF(FactorGraphCRF):
             )
         ]
 
+    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+        graph = grid_graph(2, 2, self.n_labels_, self.neighbors)
+        return graph, self._differences(0, graph, np.zeros((4, self.n_features_in_)))
+
     def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
         return values.reshape(*np.shape(x)[:2], *values.shape[1:])
 
@@ -216,14 +227,13 @@ def edge_blocks(
     return blocks
 
 
+def _are_numbers(chosen: NDArray[Any]) -> bool:
+    return chosen.ndim == 1 and (chosen.dtype.kind in "iu" or chosen.size == 0)
+
+
 def _shape(index: int, x: Any) -> tuple[int, int, int]:
     """Height, width and number of features of one example."""
-    try:
-        shape = np.shape(x)
-    except ValueError:  # rows of different lengths
-        raise InvalidInputError(
-            "must be an array, got rows of different shapes", Place("X", index)
-        ) from None
+    shape = plain_array("", x, Place("X", index)).shape
     if len(shape) not in (2, 3) or 0 in shape:
         raise InvalidInputError(
             f"must have shape (height, width) or (height, width, features), none of "

@@ -8,6 +8,7 @@ from typing import Any
 from fieldfit._registry import MODELS, find
 from fieldfit.errors import FileFormatError
 from fieldfit.io.model_file import read_model
+from fieldfit.io.stored import Stored
 from fieldfit.models.base import FieldEstimator, Path
 
 __all__ = ["load"]
@@ -39,7 +40,9 @@ def load(path: Path) -> Any:
     estimator_class: type[FieldEstimator] = find(stored.kind)
     try:
         estimator = estimator_class(**stored.parameters)
-        estimator._restore(stored.metadata, stored.arrays)
+        estimator._restore(Stored(stored.arrays, stored.metadata))
+    except FileFormatError as error:
+        raise FileFormatError(f"{name}: {error}") from None
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         # the checksum is right, so another version of the package wrote it
         raise FileFormatError(

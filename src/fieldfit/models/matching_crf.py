@@ -16,11 +16,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array, real_numbers
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_flag, require_integer
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.inference.matching.matching_marginals import matching_marginals, matching_oracle
 from fieldfit.inference.matching.matching_partition import matching_partition
 from fieldfit.inference.matching.matching_polytope import Capacities, Kind, MatchingPolytope
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Validation
 from fieldfit.models.base import (
     FieldEstimator,
@@ -63,7 +67,7 @@ def agreement(
 
 def checked_features(place: Place, x: Any, kind: Kind, perfect: bool) -> FloatArray:
     """Features ``(n, m, K)``, NaN where there is no edge."""
-    array = np.asarray(x, dtype=np.float64)
+    array = real_numbers("", x, place)
     if array.ndim != 3:
         raise InvalidInputError(f"must have shape (n, m, n_features), got {array.shape}", place)
     if np.isinf(array[~np.isnan(array).any(axis=2)]).any():
@@ -97,7 +101,7 @@ def checked_capacities(
     pair = given if isinstance(given, (tuple, list)) else (given, given)
     found = []
     for side, count in zip(pair, shape, strict=True):
-        array = np.asarray(side)
+        array = plain_array(f"capacities[{index}]", side)
         if array.dtype.kind not in "iu" or array.shape not in ((), (count,)):
             raise InvalidInputError(
                 f"capacities[{index}] must be integers, {shape[0]} of rows and {shape[1]} of "
@@ -114,14 +118,31 @@ def checked_matching(place: Place, y: Any, polytope: MatchingPolytope) -> FloatA
     return _edges_of_partners(place, y, polytope)
 
 
-def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
-    matrix = np.asarray(y)
-    if matrix.shape != polytope.shape or not np.isin(matrix, (0, 1)).all():
+def require_answer(place: Place, y: Any, polytope: MatchingPolytope) -> None:
+    """Refuse what says nothing about the partners of an example; they need be no matching."""
+    if polytope.capacities is not None:
+        _checked_matrix(place, y, polytope)
+    else:
+        _checked_partners(place, y, polytope)
+
+
+def _checked_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> NDArray[Any]:
+    matrix = plain_array("", y, place)
+    if (
+        matrix.shape != polytope.shape
+        or matrix.dtype.kind not in "biuf"
+        or not np.isin(matrix, (0, 1)).all()
+    ):
         raise InvalidInputError(
             f"must be a matrix of 0 and 1 of shape {polytope.shape} with capacities, got "
             f"shape {matrix.shape} of {matrix.dtype}",
             place,
         )
+    return matrix
+
+
+def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
+    matrix = _checked_matrix(place, y, polytope)
     edges = polytope.values(matrix.astype(np.float64))
     if edges.sum() != matrix.sum():
         raise InvalidInputError("must use edges that X has, got one that does not exist", place)
@@ -141,8 +162,8 @@ def _edges_of_matrix(place: Place, y: Any, polytope: MatchingPolytope) -> FloatA
     return edges
 
 
-def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
-    partners = np.asarray(y)
+def _checked_partners(place: Place, y: Any, polytope: MatchingPolytope) -> NDArray[Any]:
+    partners = plain_array("", y, place)
     n_rows, n_columns = polytope.shape
     if partners.shape != (n_rows,) or partners.dtype.kind not in "iu":
         raise InvalidInputError(
@@ -156,6 +177,11 @@ def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> Floa
             f"must be a column below {n_columns} or -1, got {partners[row]}",
             replace(place, position=row),
         )
+    return partners
+
+
+def _edges_of_partners(place: Place, y: Any, polytope: MatchingPolytope) -> FloatArray:
+    partners = _checked_partners(place, y, polytope)
     edges = polytope.of_partners(partners)
     n_used = int((partners >= 0).sum())
     if polytope.kind == "general":
@@ -313,7 +339,7 @@ class MatchingCRF(FieldEstimator):
             examples.append(MatchingExample(polytope, features, matched, weight))
         data = MatchingData(examples, rho, self.n_jobs)
         problem = make_problem("matchings", objective, data)
-        self._block_shapes = {"edges": (self.n_features_in_,)}
+        self._block_shapes = self._shapes_of_model()
         self._learn(
             problem,
             start,
@@ -357,7 +383,10 @@ class MatchingCRF(FieldEstimator):
         """
         require_pairs(X, Y)
         has_capacities = capacities is not None or self.capacity is not None
-        return agreement(self.predict(X, capacities), Y, has_capacities)
+        found = self._weight_matrices(X, capacities)
+        for index, (polytope, _) in enumerate(found):
+            require_answer(Place("Y", index), Y[index], polytope)
+        return agreement([_best(*pair) for pair in found], Y, has_capacities)
 
     def log_likelihood(self, X: Examples, Y: Examples) -> FloatArray:
         """Exact ``log p(y | x)`` of each example; small graphs only, and one partner each."""
@@ -405,7 +434,8 @@ class MatchingCRF(FieldEstimator):
         Each edge gets noise of its own, which is not quite a draw of the model (Papandreou and
         Yuille, ICCV 2011): matchings that differ in one exchange are drawn too much alike.
         """
-        rng = np.random.default_rng(self.random_state if random_state is None else random_state)
+        require_integer("n_samples", n_samples, at_least=0)
+        rng = random_generator(self.random_state if random_state is None else random_state)
         drawn = []
         for polytope, matrix in self._weight_matrices(X, None):
             rows = []
@@ -424,6 +454,7 @@ class MatchingCRF(FieldEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_kind(self.kind)
+        require_flag("perfect", self.perfect)
         require_capacity(self.capacity, self.kind)
         self._rho()
 
@@ -513,8 +544,11 @@ class MatchingCRF(FieldEstimator):
     def _model_metadata(self) -> dict[str, Any]:
         return {"n_features_in": self.n_features_in_}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.n_features_in_ = int(metadata["n_features_in"])
+    def _restore_model(self, stored: Stored) -> None:
+        self.n_features_in_ = stored.integer("n_features_in", 1)
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return {"edges": (self.n_features_in_,)}
 
 
 def _best(polytope: MatchingPolytope, matrix: FloatArray) -> Matches:

@@ -20,6 +20,7 @@ setting", J. Machine Learning Research 7 (2006).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,14 +28,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import real_numbers
 from fieldfit._parallel import n_threads, ordered_map
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number
-from fieldfit.errors import InvalidInputError
+from fieldfit._validation import require_number, shown
+from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
 from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.io.stored import Stored
 from fieldfit.models.base import FieldEstimator, Path
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.mixture_problem import Components, MixtureSample, as_field, field_graph
@@ -258,8 +262,13 @@ class MixtureField(FieldEstimator):
 
     def score(self, Z: ArrayLike, Y: ArrayLike, alpha: ArrayLike) -> float:
         """Minus the mean squared error of the predicted signal, so that larger is better."""
-        error = np.asarray(Z, dtype=np.float64) - self.predict(Y, alpha)
-        return -float(np.mean(error**2))
+        signal = real_numbers("Z", Z)
+        found = self.predict(Y, alpha)
+        if signal.shape != found.shape:
+            raise InvalidInputError(f"Z must have the shape {found.shape} of Y, got {signal.shape}")
+        if signal.size == 0 or not np.isfinite(signal).all():
+            raise InvalidInputError("Z must hold at least one number and only finite ones")
+        return -float(np.mean((signal - found) ** 2))
 
     def infer(self, Y: ArrayLike, alpha: ArrayLike) -> MixturePosterior:
         """Beliefs, signal and convergence for noisy observations.
@@ -315,9 +324,7 @@ class MixtureField(FieldEstimator):
         the data under that surrogate, not under its own exact distribution.
         """
         self._require_fit()
-        generator = np.random.default_rng(
-            self.random_state if random_state is None else random_state
-        )
+        generator = random_generator(self.random_state if random_state is None else random_state)
         labels = draw_labels(
             self.graph_, self.potentials_, n_samples, generator, BURN_IN, SWEEPS_BETWEEN
         )
@@ -340,12 +347,23 @@ class MixtureField(FieldEstimator):
     def _model_arrays(self) -> dict[str, NDArray[Any]]:
         return {"edges": self.graph_.slot_variables.reshape(-1, 2).astype(np.int32)}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.shape_ = tuple(int(size) for size in metadata["shape"])
-        n_labels = self._components().n_components
-        self._set_graph(
-            FactorGraph.from_edges(int(metadata["n_variables"]), arrays["edges"], n_labels)
-        )
+    def _restore_model(self, stored: Stored) -> None:
+        n_variables = stored.integer("n_variables", 1, max(len(self.weights_), 1))
+        self.shape_ = tuple(stored.items("shape", int))
+        if math.prod(self.shape_) != n_variables or len(self.shape_) not in (1, 2):
+            raise FileFormatError(
+                f"expected 'shape' of {n_variables} variables, found {shown(self.shape_)}"
+            )
+        edges = stored.indices("edges", (None, 2), 0, n_variables - 1)
+        graph = FactorGraph.from_edges(n_variables, edges, self._components().n_components)
+        if graph.unary_offsets[-1] + graph.table_offsets[-1] != len(self.weights_):
+            raise FileFormatError(
+                f"expected a weight for each entry of {graph!r}, found {len(self.weights_)}"
+            )
+        self._set_graph(graph)
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return _block_shapes(self.graph_)
 
 
 def run_copies(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray, IntArray
+from fieldfit._validation import is_integer, shown
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.models.pairwise.pairwise_parameters import checked_edges
@@ -47,8 +49,8 @@ class Components:
     @classmethod
     def checked(cls, means: ArrayLike, variances: ArrayLike) -> Components:
         """Components of two vectors of one length; variances must be positive."""
-        centres = np.asarray(means, dtype=np.float64)
-        spreads = np.asarray(variances, dtype=np.float64)
+        centres = real_numbers("means", means)
+        spreads = real_numbers("variances", variances)
         if centres.ndim != 1 or len(centres) < 2 or not np.isfinite(centres).all():
             raise InvalidInputError(
                 f"means must hold at least two finite numbers, one for each label, got {means!r}"
@@ -115,7 +117,7 @@ def field_graph(
     labels: ArrayLike, edges: ArrayLike | None, shape: tuple[int, int] | None, n_labels: int
 ) -> tuple[IntArray, FactorGraph, tuple[int, ...]]:
     """Checked samples ``(M, N)``, the graph over their variables, and the shape of one sample."""
-    array = np.asarray(labels)
+    array = plain_array("labels", labels)
     if array.ndim not in (2, 3) or array.size == 0:
         raise InvalidInputError(
             f"labels must have shape (M, N) or (M, height, width), none of them 0, got "
@@ -131,8 +133,10 @@ def field_graph(
         )
     samples = array.reshape(len(array), -1).astype(np.int32)
     n_variables = samples.shape[1]
+    if shape is not None and not _is_shape(shape):
+        raise InvalidInputError(f"shape must be a pair (height, width), got {shown(shape)}")
     own = array.shape[1:] if array.ndim == 3 else shape
-    if shape is not None and (len(shape) != 2 or tuple(shape) != tuple(own or ())):
+    if shape is not None and tuple(shape) != tuple(own or ()):
         raise InvalidInputError(
             f"shape must be the (height, width) of labels {array.shape}, got {shape}"
         )
@@ -151,11 +155,15 @@ def field_graph(
     return samples, grid_graph(*field_shape, n_labels), field_shape
 
 
+def _is_shape(given: Any) -> bool:
+    return isinstance(given, (tuple, list)) and len(given) == 2 and all(map(is_integer, given))
+
+
 def as_field(
     name: str, values: ArrayLike, alpha: ArrayLike, shape: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray]:
     """Values and ``alpha`` as ``(n, N)``, of fields given one or many, flat or in their shape."""
-    array = np.asarray(values, dtype=np.float64)
+    array = real_numbers(name, values)
     n_variables = int(np.prod(shape))
     allowed = {shape, (n_variables,)}
     if array.shape not in allowed and array.shape[1:] not in allowed:
@@ -165,7 +173,7 @@ def as_field(
         )
     if np.isinf(array).any():
         raise InvalidInputError(f"{name} must be finite (NaN: not observed), got infinity")
-    share = np.asarray(alpha, dtype=np.float64)
+    share = real_numbers("alpha", alpha)
     if not ((share >= 0.0) & (share <= 1.0)).all():
         raise InvalidInputError(f"alpha must be in [0, 1], got {alpha!r}")
     try:

@@ -46,6 +46,7 @@ __all__ = [
     "make_parts",
     "mapped",
     "mini_batches",
+    "require_draws",
 ]
 
 #: Blocks of a union graph with the given features of variables and factors.
@@ -264,6 +265,13 @@ EXACT_SAMPLING = Exact(max_memory=1e9, max_operations=2e8)
 MAX_CHAINS = 64
 
 
+def require_draws(n_samples: Any, burn_in: Any, n_sweeps_between: Any) -> None:
+    """Refuse what says nothing about how samples are drawn."""
+    require_integer("n_samples", n_samples, at_least=0)
+    require_integer("burn_in", burn_in, at_least=0)
+    require_integer("n_sweeps_between", n_sweeps_between, at_least=1)
+
+
 def draw_labels(
     graph: FactorGraph,
     potentials: Potentials,
@@ -273,7 +281,7 @@ def draw_labels(
     n_sweeps_between: int,
 ) -> LabelArray:
     """Samples, one in each row: exact and independent where that is cheap, else by Gibbs chains."""
-    require_integer("n_samples", n_samples, at_least=0)
+    require_draws(n_samples, burn_in, n_sweeps_between)
     try:
         return sample_exactly(
             graph, potentials, n_samples, random_state=generator, limits=EXACT_SAMPLING

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import BoolArray, FloatArray, LabelArray
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import InvalidInputError, ZeroWeightError
@@ -181,7 +182,7 @@ class Objective(ABC):
     ) -> tuple[float | None, Potentials]:
         """Value (``None`` if there is none) and gradient on the potentials of one graph."""
         require_graph(graph, potentials)
-        checked = observed_labels(graph, np.asarray(labels))
+        checked = observed_labels(graph, plain_array("labels", labels), name="labels")
         evaluation = self.evaluate(Batch.of([graph]), potentials, checked)
         values = evaluation.values
         return None if values is None else float(values.sum()), evaluation.gradient
@@ -192,7 +193,7 @@ class Objective(ABC):
 
 def require_inference(inference: Any) -> None:
     """Refuse what is no inference over batches of graphs."""
-    if not hasattr(inference, "run_batch"):
+    if isinstance(inference, type) or not hasattr(inference, "run_batch"):
         raise InvalidInputError(
             "inference must be an object such as Exact(), SumProduct() or MeanField(), "
             f"got {inference!r}"

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import integers
 from fieldfit._typing import BoolArray, FloatArray, IntArray
+from fieldfit._validation import shown
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
@@ -171,12 +173,15 @@ def given_blocks(
 
 def checked_blocks(blocks: Any, n_variables: int | None = None) -> Blocks:
     """Blocks as tuples of integers, each with distinct variables (of a graph, if it is known)."""
-    try:
-        checked = tuple(tuple(int(i) for i in np.asarray(block).ravel()) for block in blocks)
-    except (TypeError, ValueError) as error:
+    if isinstance(blocks, (str, bytes, dict)) or not hasattr(blocks, "__iter__"):
         raise InvalidInputError(
-            f"blocks must be None, 'tree', a sequence of index arrays or a function, got {blocks!r}"
-        ) from error
+            "blocks must be None, 'tree', a sequence of index arrays or a function, "
+            f"got {shown(blocks)}"
+        )
+    checked = tuple(
+        tuple(integers(f"blocks[{number}]", block).ravel().tolist())
+        for number, block in enumerate(blocks)
+    )
     for number, block in enumerate(checked):
         if len(set(block)) < len(block):
             raise InvalidInputError(f"blocks[{number}] must hold distinct variables, got {block}")

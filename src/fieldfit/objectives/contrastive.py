@@ -41,7 +41,7 @@ from fieldfit.graph.ragged import expand
 from fieldfit.inference.free_energy.k_step_descent import descend_bethe, descend_mean_field
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
 from fieldfit.inference.kikuchi.kikuchi_descent import descend_kikuchi
-from fieldfit.inference.kikuchi.region_graph import Regions
+from fieldfit.inference.kikuchi.region_graph import Regions, require_regions
 from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.objectives.base import Evaluation, Inference, Objective, require_possible_where_seen
@@ -90,6 +90,7 @@ class ContrastiveFreeEnergy(Objective):
         require_one_of("family", self.family, FAMILIES)
         require_integer("n_steps", self.n_steps, at_least=1, or_none=True)
         require_number("smoothing", self.smoothing, above=0, below=0.5)
+        require_regions(self.regions)
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

@@ -97,6 +97,7 @@ class ContrastiveDivergence(Objective):
         require_integer("n_sweeps", self.n_sweeps, at_least=1)
         require_flag("persistent", self.persistent)
         require_integer("n_hidden_sweeps", self.n_hidden_sweeps, at_least=1)
+        require_integer("random_state", self.random_state, at_least=0)
 
     def learner_options(self) -> dict[str, float]:
         """Short steps for persistent chains."""

@@ -270,10 +270,7 @@ class ImplicitLoss(Objective):
         return "configuration" if self.fit_entropy else None
 
     def _check_fit_entropy(self) -> None:
-        if not isinstance(self.fit_entropy, bool) and self.fit_entropy not in TIES:
-            raise InvalidInputError(
-                f"fit_entropy must be True, False or one of {TIES}, got {self.fit_entropy!r}"
-            )
+        require_one_of("fit_entropy", self.fit_entropy, (True, False, *TIES))
         if self._ties() is not None and self.gradient != "solve":
             raise InvalidInputError(
                 f"gradient must be 'solve' to fit the entropy, got {self.gradient!r}"

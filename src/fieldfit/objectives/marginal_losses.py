@@ -190,12 +190,14 @@ class MarginalLoss:
     sharpness: float = 10.0
 
     def __post_init__(self) -> None:
-        require_one_of("loss", self.name, LOSSES)
+        require_one_of("name", self.name, LOSSES)
         require_number("sharpness", self.sharpness, above=0)
 
     @classmethod
     def to_learn_with(cls, given: str | MarginalLoss) -> MarginalLoss:
         """The loss of a name, or a loss itself, if it has a derivative."""
+        if not isinstance(given, MarginalLoss):
+            require_one_of("loss", given, LOSSES)
         loss = given if isinstance(given, MarginalLoss) else cls(given)
         if not loss.is_smooth:
             raise InvalidInputError(

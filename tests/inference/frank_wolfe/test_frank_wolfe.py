@@ -9,6 +9,7 @@ import fieldfit as ff
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.inference.frank_wolfe.active_set import ActiveSet, search_step
 from fieldfit.inference.frank_wolfe.frank_wolfe import FrankWolfe
+from fieldfit.io.stored import Stored
 
 GRAPHS = {
     "chain of three labels": ff.FactorGraph.chain(6, 3),
@@ -191,6 +192,6 @@ def test_points_without_share_are_forgotten_when_room_is_short():
     assert active.n_atoms <= 16
     state = active.state()
     other = ActiveSet(start, nothing, 0.0, np.ones(n), nothing)
-    other.restore(state)
+    other.restore(Stored(state, {}))
     np.testing.assert_array_equal(other.x, active.x)
     assert other.n_atoms == active.n_atoms

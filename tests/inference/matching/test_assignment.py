@@ -171,7 +171,7 @@ def test_capacities_are_checked():
     weights = np.zeros((2, 3))
     for capacity, sentence in (
         (2, "equal sums over rows and columns .* got 4 and 6"),
-        ((1.5, 1), "capacity of the rows must be an integer"),
+        ((1.5, 1), "capacity of the rows must be integers, got dtype float64"),
         ((1, [1, -1, 1]), "capacity of the columns must be an integer"),
         ((1, [1, 1]), "or 3 of them"),
         ((1, 1, 1), "one integer or a pair"),

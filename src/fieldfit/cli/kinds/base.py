@@ -216,10 +216,10 @@ class NamedBytes(io.BytesIO):
 
 def open_source(path: str) -> NamedBytes:
     """The content of a file, decompressed; ``-`` is standard input."""
-    from fieldfit.io._text import _read_bytes
+    from fieldfit.io._text import read_bytes
 
     if path == "-":
-        name, data = _read_bytes(NamedBytes(sys.stdin.buffer.read(), "standard input"))
+        name, data = read_bytes(NamedBytes(sys.stdin.buffer.read(), "standard input"))
     else:
-        name, data = _read_bytes(path)
+        name, data = read_bytes(path)
     return NamedBytes(data, name)

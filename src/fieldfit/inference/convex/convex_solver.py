@@ -13,10 +13,10 @@ from fieldfit._validation import require_instance, require_integer, require_numb
 from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.entropy.counting_numbers import Entropy
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Inference, Progress, ending
+from fieldfit.inference.base import Inference, Progress, ending, require_model, require_result
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
 
 __all__ = ["ConvexResult", "ConvexSolver"]
@@ -68,6 +68,7 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs and maximum of one graph; ``weights`` take the place of the entropy."""
+        require_factor_graph(graph)
         return self.run_batch(Batch.of([graph]), potentials, observed, init, progress, weights)
 
     def run_batch(
@@ -80,7 +81,8 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
-        require_graph(batch.graph, potentials)
+        require_model(batch, potentials, progress)
+        require_result(init)
         chosen = self._weights(batch, weights)
         problem = ConvexProblem.of(batch, potentials, chosen, observed)
         found = self._solve(problem, init, progress)

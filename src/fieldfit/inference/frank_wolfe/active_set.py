@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit.io.stored import Stored
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_log
 
@@ -379,17 +380,23 @@ class ActiveSet:
             }
         return {name: array.copy() for name, array in found.items()}
 
-    def restore(self, state: dict[str, FloatArray]) -> None:
+    def restore(self, state: Stored) -> None:
         """Take over what `state` gave."""
+        x = state.array("x", self.x.shape)
+        features = state.array("features", self.features.shape)
+        linear = state.array("linear", (1,))
         if self.keep_active_set:
             self.n_atoms, self._indices = 0, {}
-            count = len(state["shares"])
+            shares = state.array("shares", (None,))
+            count = len(shares)
+            points = state.array("points", (count, self.x.size))
+            of_points = state.array("point_features", (count, self.features.size))
+            linear_of_points = state.array("point_linear", (count,))
             capacity = max(INITIAL_CAPACITY, 2 * count)
             self.atoms = Atoms(*(np.zeros((capacity, *array.shape[1:])) for array in self.atoms))
-            for index, point in enumerate(state["points"]):
-                features, linear = state["point_features"][index], state["point_linear"][index]
-                self._index(np.ascontiguousarray(point), features, float(linear))
-            self.atoms.weights[:count] = state["shares"]
+            for point, own, value in zip(points, of_points, linear_of_points, strict=True):
+                self._index(np.ascontiguousarray(point), own, float(value))
+            self.atoms.weights[:count] = shares
             self._scratch = np.empty((6, max(self.x.size, self.features.size, capacity)))
-        self.x, self.features = state["x"].copy(), state["features"].copy()
-        self.linear = float(state["linear"][0])
+        self.x, self.features = x.copy(), features.copy()
+        self.linear = float(linear[0])

@@ -37,12 +37,18 @@ from fieldfit.graph.potentials import (
     Beliefs,
     Potentials,
     observed_labels,
-    require_graph,
     with_evidence,
 )
 from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import Bound, InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress, ending
+from fieldfit.inference.base import (
+    Evidence,
+    Inference,
+    Progress,
+    ending,
+    require_model,
+    require_result,
+)
 from fieldfit.inference.frank_wolfe.active_set import ActiveSet
 from fieldfit.inference.map.base import MapSearch, require_oracle
 
@@ -264,8 +270,9 @@ class FrankWolfe(Inference):
         ``init`` is an earlier result of `FrankWolfe` on graphs of this structure; ``progress`` is
         told (searches, gap) for each example.
         """
+        require_model(batch, potentials, progress)
+        require_result(init)
         graph = batch.graph
-        require_graph(graph, potentials)
         values = with_evidence(graph, potentials.unary_values, observed_labels(graph, observed))
         unary = np.split(values, batch.unary_offsets[1:-1])
         tables = np.split(potentials.factor_values, batch.table_offsets[1:-1])

@@ -39,10 +39,10 @@ from fieldfit.entropy.counting_numbers import Bethe
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Inference, Progress, ending
+from fieldfit.inference.base import Inference, Progress, ending, require_model, require_result
 from fieldfit.inference.conditioning import condition
 from fieldfit.inference.free_energy.bethe_descent import (
     BetheSearch,
@@ -108,8 +108,9 @@ class BeliefOptimization(Inference):
 
         The descent begins at the beliefs of variables in ``init``, or at uniform ones.
         """
+        require_model(batch, potentials, progress)
+        require_result(init, Beliefs)
         graph = batch.graph
-        require_graph(graph, potentials)
         model, _ = condition(graph, potentials, observed)
         binding = not graph.is_acyclic and _has_binding_zeros(batch, potentials)
         if init is None and binding and fits_in_memory(batch):

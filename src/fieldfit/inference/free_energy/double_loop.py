@@ -35,10 +35,10 @@ from fieldfit.entropy.counting_numbers import Bethe, Convex
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Beliefs, Potentials, require_graph
+from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import rows
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Inference, Progress, ending
+from fieldfit.inference.base import Inference, Progress, ending, require_model, require_result
 from fieldfit.inference.conditioning import condition
 from fieldfit.inference.free_energy.bethe_interior_point import (
     bethe_interior_point,
@@ -112,8 +112,9 @@ class DoubleLoop(Inference):
 
         The first round linearises at ``init``, or leaves the entropies of variables out.
         """
+        require_model(batch, potentials, progress)
+        require_result(init)
         graph = batch.graph
-        require_graph(graph, potentials)
         if init is not None and not init.beliefs.graph.has_structure_of(graph):
             raise InvalidInputError("init must be a result on a graph of this structure")
         inner = SumProduct(

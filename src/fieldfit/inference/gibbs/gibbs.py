@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array
 from fieldfit._parallel import n_threads, require_jobs
+from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import IntArray, LabelArray
 from fieldfit._validation import require_integer
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels
+from fieldfit.graph.potentials import Beliefs, Potentials, observed_labels, require_graph
 from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Evidence, GraphInference, Progress
@@ -96,6 +98,7 @@ class Gibbs(GraphInference):
         require_integer("n_sweeps", self.n_sweeps, at_least=1)
         require_integer("burn_in", self.burn_in, at_least=0)
         require_integer("n_chains", self.n_chains, at_least=1)
+        require_random_state(self.random_state)
         require_jobs(self.n_jobs)
 
     def run_graph(
@@ -112,7 +115,7 @@ class Gibbs(GraphInference):
         of -1, and labels that evidence or hard zeros rule out, are chosen at random.
         """
         model, colors = condition(graph, potentials, observed)
-        generator = np.random.default_rng(self.random_state)
+        generator = random_generator(self.random_state)
         labels = _starting_labels(graph, model, self.n_chains, init, generator)
         if labels is None:
             return _no_start(graph, potentials, model)
@@ -149,8 +152,9 @@ class Gibbs(GraphInference):
         """
         require_integer("n_samples", n_samples, at_least=0)
         require_integer("n_sweeps_between", n_sweeps_between, at_least=1)
+        require_graph(graph, potentials)
         model, colors = condition(graph, potentials, observed)
-        generator = np.random.default_rng(self.random_state)
+        generator = random_generator(self.random_state)
         labels = _starting_labels(graph, model, self.n_chains, init, generator)
         if labels is None:
             raise InvalidInputError(f"init must be given: {NO_START}")
@@ -240,7 +244,7 @@ def gibbs_sweeps(
             raise InvalidInputError(
                 f"labels must have positive weight, got weight zero in row {row}"
             )
-    chains = Chains(start, _keys(np.random.default_rng(random_state), len(start)))
+    chains = Chains(start, _keys(random_generator(random_state), len(start)))
     with ChainRunner(graph, sweep_form(graph, model), colors, chains, threads) as runner:
         runner.advance(n_sweeps)
     return start.reshape(np.shape(labels))
@@ -255,7 +259,7 @@ def _keys(generator: np.random.Generator, n_chains: int) -> NDArray[np.uint64]:
 
 def _label_rows(name: str, graph: FactorGraph, labels: ArrayLike, least: int) -> IntArray:
     """Checked labels, one row for each chain (a new array)."""
-    array = np.asarray(labels)
+    array = plain_array(name, labels)
     rows = array[None] if array.ndim == 1 else array
     wrong_type = bool(array.size) and array.dtype.kind not in "iu"
     if rows.ndim != 2 or rows.shape[1] != graph.n_variables or wrong_type:

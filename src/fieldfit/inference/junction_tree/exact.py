@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, IntArray, LabelArray, LongArray
-from fieldfit._validation import require_integer, require_number
+from fieldfit._validation import require_instance, require_integer, require_number
 from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
@@ -30,7 +31,7 @@ from fieldfit.graph.potentials import (
 )
 from fieldfit.graph.ragged import ranges
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress
+from fieldfit.inference.base import Evidence, Inference, Progress, require_model
 from fieldfit.inference.junction_tree.clique_tables import LogTables
 from fieldfit.inference.junction_tree.elimination_order import (
     Budget,
@@ -77,6 +78,7 @@ class Exact(Inference):
         require_number("max_memory", self.max_memory, above=0, finite=False)
         require_number("max_operations", self.max_operations, above=0, finite=False)
         require_integer("n_restarts", self.n_restarts, at_least=0)
+        require_integer("random_state", self.random_state, at_least=0)
 
     def memory(self, graph: FactorGraph, observed: Evidence = None) -> float:
         """Bytes that `run` would allocate: messages, marginals, beliefs and buffers.
@@ -98,6 +100,7 @@ class Exact(Inference):
 
         ``init`` is ignored: an exact run needs no start.  ``progress`` is told once, at the end.
         """
+        require_model(batch, potentials, progress)
         graph = batch.graph
         labels = fixed_labels(graph, observed_labels(graph, observed))
         budget = self._budget()
@@ -267,7 +270,9 @@ def sample_exactly(
     ((4, 3), True)
     """
     require_integer("n_samples", n_samples, at_least=0)
-    generator = np.random.default_rng(random_state)
+    require_graph(graph, potentials)
+    require_instance("limits", limits, Exact, "Exact(max_memory=1e9)", or_none=True)
+    generator = random_generator(random_state)
     limits = Exact() if limits is None else limits
     fixed = fixed_labels(graph, observed_labels(graph, observed))
     # a cluster is stored twice (logarithms and probabilities), so both limits apply to it

@@ -32,9 +32,16 @@ from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials, conditioned_unary
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress, ending
+from fieldfit.inference.base import (
+    Evidence,
+    Inference,
+    Progress,
+    ending,
+    require_model,
+    require_result,
+)
 from fieldfit.inference.kikuchi.kikuchi_run import RegionRun, plain_messages, run_rounds
-from fieldfit.inference.kikuchi.region_graph import RegionGraph, Regions
+from fieldfit.inference.kikuchi.region_graph import RegionGraph, Regions, require_regions
 
 __all__ = ["GeneralizedSumProduct"]
 
@@ -85,6 +92,7 @@ class GeneralizedSumProduct(Inference):
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
+        require_regions(self.regions)
         require_one_of("method", self.method, ("double-loop", "messages"))
         require_number("tol", self.tol, above=0)
         require_integer("max_iter", self.max_iter, at_least=1)
@@ -106,6 +114,8 @@ class GeneralizedSumProduct(Inference):
         Each example runs until it has converged by itself.  ``init`` is an earlier result with the
         same regions.
         """
+        require_model(batch, potentials, progress)
+        require_result(init)
         unary = conditioned_unary(batch.graph, potentials, observed)
         regions = RegionGraph.of_batch(batch, self.regions)
         run = RegionRun(batch, regions, potentials, unary, self.n_jobs)

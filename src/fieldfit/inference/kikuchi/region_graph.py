@@ -33,14 +33,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import IntArray, LongArray
+from fieldfit._validation import require_instance
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
+from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph, require_factor_graph
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.inference.kikuchi.region_sets import SetFamily, row_codes
 from fieldfit.inference.kikuchi.region_sweeps import RegionArrays
 
-__all__ = ["MapPool", "RegionGraph", "Regions", "offsets_of", "union_of_regions"]
+__all__ = ["MapPool", "RegionGraph", "Regions", "offsets_of", "require_regions", "union_of_regions"]
 
 NAMES = ("bethe", "plaquettes")
 
@@ -89,6 +90,7 @@ class RegionGraph:
         """
         from fieldfit.inference.kikuchi import cluster_variation as build
 
+        require_factor_graph(graph)
         if isinstance(regions, RegionGraph):
             if not regions._fits(graph):
                 raise InvalidInputError(
@@ -112,6 +114,7 @@ class RegionGraph:
 
         Examples of one structure share the work.
         """
+        require_instance("batch", batch, Batch, "Batch.of([graph])")
         if batch.n_examples == 1 or isinstance(regions, RegionGraph):
             return cls.of(batch.graph, regions)
         key = "examples", _checked_key(regions)
@@ -191,6 +194,12 @@ Regions = str | Sequence[Sequence[int]] | RegionGraph
 Key = str | tuple[tuple[int, ...], ...]
 
 _KNOWN: WeakKeyDictionary[FactorGraph, dict[Any, RegionGraph]] = WeakKeyDictionary()
+
+
+def require_regions(regions: Any) -> None:
+    """Refuse what says nothing about the regions of a graph."""
+    if not isinstance(regions, RegionGraph):
+        _checked_key(regions)
 
 
 def _checked_key(regions: str | Sequence[Sequence[int]]) -> Key:

@@ -19,7 +19,7 @@ from fieldfit._typing import BoolArray, FloatArray, IntArray
 from fieldfit._validation import require_instance
 from fieldfit.errors import ZeroWeightError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import MapResult
 from fieldfit.inference.base import Evidence, Progress
@@ -53,6 +53,7 @@ class MapSearch(ABC):
         ``progress`` is told (iterations, residual) by message passing; other searches have no such
         figures and ignore it.
         """
+        require_factor_graph(graph)
         return self.run_batch(Batch.of([graph]), potentials, observed, progress)
 
     @abstractmethod

@@ -39,7 +39,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.ragged import offsets_of, reduce_rows
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, certified_result, examples, meets_bound
 from fieldfit.inference.map.graph_cut.cut_network import cut_network
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality
@@ -529,6 +529,7 @@ class CycleCuts(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """Example by example; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         require_binary_pairs(batch.graph, "CycleCuts")
         evidence = observed_labels(batch.graph, observed)
         labels = np.empty(batch.graph.n_variables, dtype=np.int32)

@@ -22,7 +22,7 @@ from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials, conditioned_unary, observed_labels
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.junction_tree.elimination_order import Budget, find_plan, fixed_labels
 from fieldfit.inference.junction_tree.exact import log_tables, total_shift
 from fieldfit.inference.junction_tree.junction_tree_passes import pass_upward, trace_back
@@ -68,7 +68,7 @@ class ExactMap(MapSearch):
         require_number("max_memory", self.max_memory, above=0, finite=False)
         require_number("max_operations", self.max_operations, above=0, finite=False)
         require_integer("n_restarts", self.n_restarts, at_least=0)
-        require_integer("random_state", self.random_state)
+        require_integer("random_state", self.random_state, at_least=0)
         require_one_of("method", self.method, ("auto", "clique-tree", "integer"))
         require_number("time_limit", self.time_limit, above=0, or_none=True, finite=False)
 
@@ -80,6 +80,7 @@ class ExactMap(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         if self.method != "integer":
             try:
                 return self._by_clique_tree(batch, potentials, observed)

@@ -28,7 +28,7 @@ from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors
 from fieldfit.graph.ragged import expand, offsets_of, ranges, row_numbers
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.structure import greedy_colors
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, certified_result, no_labelling
 from fieldfit.inference.map.max_product import iterated_conditional_modes
 
@@ -237,6 +237,7 @@ class LinearProgram(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         graph = batch.graph
         unary = conditioned_unary(graph, potentials, observed)
         polytope = local_polytope(graph)

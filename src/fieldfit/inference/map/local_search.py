@@ -40,7 +40,7 @@ from fieldfit.graph.potentials import (
 from fieldfit.graph.ragged import reduce_rows, row_numbers
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.structure import Structure
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, certified_result, examples, no_labelling
 from fieldfit.inference.map.fusion_moves import fuse_by_roof_duality, fuse_components
 from fieldfit.inference.map.max_product import iterated_conditional_modes, message_bounds
@@ -350,6 +350,7 @@ class LocalSearch(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """Example by example; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         evidence = observed_labels(batch.graph, observed)
         bounds = message_bounds(batch, potentials, evidence, BOUND_SWEEPS)
         labels = np.empty(batch.graph.n_variables, dtype=np.int32)

@@ -35,7 +35,7 @@ from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.spanning_forests import forest_cover, label_components, rooted_order
 from fieldfit.graph.structure import Structure, greedy_colors
-from fieldfit.inference.base import Evidence, Progress, ending
+from fieldfit.inference.base import Evidence, Progress, ending, require_model
 from fieldfit.inference.map.base import MapSearch, certified_result
 from fieldfit.inference.map.max_update import decode, dual_bounds, run_max_sweeps
 from fieldfit.inference.messages.message_arrays import (
@@ -104,6 +104,7 @@ class MaxProduct(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         graph = batch.graph
         counting = self.entropy.counting_numbers(graph)
         model = build_model(graph, potentials, counting, observed)

@@ -16,17 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import integers
 from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
-from fieldfit._validation import require_flag
+from fieldfit._validation import require_flag, shown
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, optimal_result
 from fieldfit.inference.matching.matching_encoding import ENCODES_A_MATCHING, Matching, recognize
 from fieldfit.inference.matching.matching_polytope import checked_weights
@@ -101,6 +103,8 @@ class Assignment(MapSearch):
 
     def __post_init__(self) -> None:
         require_flag("perfect", self.perfect)
+        if self.capacity is not None:
+            _capacity_pair(self.capacity)
 
     def match(self, weights: ArrayLike) -> Match:
         """The best matching of a matrix of weights; ``-inf`` forbids an edge."""
@@ -124,6 +128,7 @@ class Assignment(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         if self.capacity is not None:
             raise InvalidInputError(
                 f"capacity must be None to run on a factor graph, got {self.capacity!r}"
@@ -204,9 +209,7 @@ def _reason(allowed: BoolArray) -> str:
 def _match_several(
     weights: FloatArray, capacity: int | tuple[Capacity, Capacity], perfect: bool
 ) -> BoolArray:
-    pair = capacity if isinstance(capacity, tuple) else (capacity, capacity)
-    if len(pair) != 2:
-        raise InvalidInputError(f"capacity must be one integer or a pair, got {capacity!r}")
+    pair = _capacity_pair(capacity)
     rows = _checked_capacity("rows", pair[0], weights.shape[0])
     columns = _checked_capacity("columns", pair[1], weights.shape[1])
     if perfect and rows.sum() != columns.sum():
@@ -225,12 +228,22 @@ def _match_several(
     return edges
 
 
+def _capacity_pair(capacity: Any) -> tuple[Any, Any]:
+    """Capacities of rows and columns, each a number or an array of them."""
+    pair = capacity if isinstance(capacity, tuple) else (capacity, capacity)
+    if len(pair) != 2:
+        raise InvalidInputError(f"capacity must be one integer or a pair, got {shown(capacity)}")
+    for side, given in zip(("rows", "columns"), pair, strict=True):
+        integers(f"capacity of the {side}", given)
+    return pair
+
+
 def _checked_capacity(side: str, capacity: Capacity, count: int) -> LongArray:
-    array = np.asarray(capacity)
-    if array.dtype.kind not in "iu" or array.shape not in ((), (count,)) or (array < 0).any():
+    array = integers(f"capacity of the {side}", capacity)
+    if array.shape not in ((), (count,)) or (array < 0).any():
         raise InvalidInputError(
             f"capacity of the {side} must be an integer of at least 0, or {count} of them, "
-            f"got {capacity!r}"
+            f"got {shown(capacity)}"
         )
     return np.array(np.broadcast_to(array, (count,)), dtype=np.int64)
 

@@ -27,6 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit._validation import require_flag, require_number, require_one_of
 from fieldfit.errors import InvalidInputError
@@ -120,7 +121,7 @@ def checked_weights(
     may differ by rounding, and the one above the diagonal counts.
     """
     require_one_of("kind", kind, ("bipartite", "general"))
-    array = np.asarray(weights)
+    array = plain_array(name, weights)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"{name} must be a numeric matrix, got dtype {array.dtype} and shape {array.shape}"
@@ -206,6 +207,14 @@ class MatchingPolytope:
         perfect: bool = True,
         capacities: Capacities | None = None,
     ) -> None:
+        require_one_of("kind", kind, ("bipartite", "general"))
+        require_flag("perfect", perfect)
+        allowed = plain_array("allowed", allowed)
+        if allowed.ndim != 2 or allowed.dtype.kind != "b":
+            raise InvalidInputError(
+                f"allowed must be a matrix of truth values, got dtype {allowed.dtype} and shape "
+                f"{allowed.shape}"
+            )
         self.kind, self.perfect, self.capacities = kind, perfect, capacities
         self.shape = allowed.shape
         used = np.triu(allowed, 1) if kind == "general" else allowed

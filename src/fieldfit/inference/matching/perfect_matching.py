@@ -28,7 +28,7 @@ from fieldfit.errors import InvalidInputError, MissingDependencyError, ZeroWeigh
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, optimal_result
 from fieldfit.inference.matching.assignment import Match
 from fieldfit.inference.matching.matching_encoding import ENCODES_A_MATCHING, Matching, recognize
@@ -98,6 +98,7 @@ class PerfectMatching(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         models = recognize(batch, potentials, observed)
         labels = [model.labels_of(_solve(model, example)) for example, model in enumerate(models)]
         return optimal_result(

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_integer, require_number, require_one_of
 from fieldfit.errors import InvalidInputError
@@ -28,7 +29,14 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress, ending
+from fieldfit.inference.base import (
+    Evidence,
+    Inference,
+    Progress,
+    ending,
+    require_model,
+    require_result,
+)
 from fieldfit.inference.conditioning import (
     BinaryPairwise,
     GeneralModel,
@@ -100,6 +108,7 @@ class MeanField(Inference):
         require_number("tol", self.tol, at_least=0)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_integer("n_restarts", self.n_restarts, at_least=1)
+        require_random_state(self.random_state)
 
     def run_batch(
         self,
@@ -113,6 +122,8 @@ class MeanField(Inference):
 
         ``init`` is an earlier result of any method, or beliefs; only those of variables are used.
         """
+        require_model(batch, potentials, progress)
+        require_result(init, Beliefs)
         graph = batch.graph
         model, _ = condition(graph, potentials, observed)
         form = sweep_form(graph, model)
@@ -264,7 +275,7 @@ class _RandomStarts:
         """Exponential weights: normalised, they are uniform on the simplex."""
         if not self._generators:
             examples = range(self._batch.n_examples)
-            self._generators = [np.random.default_rng(self._seed) for _ in examples]
+            self._generators = [random_generator(self._seed) for _ in examples]
         sizes = np.diff(self._batch.unary_offsets)
         return np.concatenate(
             [

@@ -31,7 +31,7 @@ from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors
 from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.graph.structure import Structure
-from fieldfit.inference.base import Evidence, Inference, Progress
+from fieldfit.inference.base import Evidence, Inference, Progress, require_batch
 from fieldfit.inference.conditioning import BinaryPairwise, GeneralModel, condition, sweep_form
 from fieldfit.inference.mean_field.mean_field import product_bound
 from fieldfit.inference.mean_field.mean_field_sweeps import (
@@ -229,6 +229,7 @@ class UnrolledMeanField(Inference):
 
         ``init`` is ignored: the map starts from uniform beliefs.
         """
+        require_batch(batch, progress)
         result = self.record(batch, potentials, observed).result()
         if progress is not None:
             progress(result.n_iter, result.residual)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldfit._arrays import integers
 from fieldfit._parallel import require_jobs
 from fieldfit._validation import (
     require_flag,
@@ -29,10 +30,10 @@ from fieldfit._validation import (
 from fieldfit.entropy.counting_numbers import Bethe, CountingNumbers, Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Potentials, observed_labels
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress
+from fieldfit.inference.base import Evidence, Inference, Progress, require_model, require_result
 from fieldfit.inference.messages.message_run import MessageRun, build_model, initial_state
 from fieldfit.inference.messages.optimized_tree_weights import optimize_weights
 from fieldfit.inference.messages.schedule import SCHEDULES
@@ -101,6 +102,8 @@ class SumProduct(Inference):
 
         ``init`` is an earlier result of sum-product on graphs of this structure.
         """
+        require_model(batch, potentials, progress)
+        require_result(init)
         graph = batch.graph
         free = None
         if observed is not None and not np.isneginf(potentials.factor_values).any():
@@ -127,6 +130,7 @@ class SumProduct(Inference):
 
     def memory(self, graph: FactorGraph) -> float:
         """Bytes that a run adds at its peak to the graph and the potentials it is given."""
+        require_factor_graph(graph)
         entries = int(graph.unary_offsets[-1])
         tables = int(graph.table_offsets[-1])
         messages = int(graph.message_offsets[-1])
@@ -148,6 +152,8 @@ class SumProduct(Inference):
         require_integer("max_iter", self.max_iter, at_least=1)
         require_jobs(self.n_jobs)
         require_flag("accelerate", self.accelerate)
+        if self.order is not None:
+            integers("order", self.order)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"

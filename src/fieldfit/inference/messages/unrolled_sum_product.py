@@ -20,9 +20,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fieldfit._arrays import integers
 from fieldfit._parallel import n_threads, require_jobs
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_integer, require_number, require_one_of
+from fieldfit._validation import (
+    require_integer,
+    require_number,
+    require_one_of,
+    require_sequence_of,
+)
 from fieldfit.entropy.counting_numbers import Bethe, Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
@@ -30,7 +36,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, add_to_single_factors, require_graph
 from fieldfit.graph.ragged import offsets_of, reduce_rows
 from fieldfit.graph.result import InferenceResult
-from fieldfit.inference.base import Evidence, Inference, Progress
+from fieldfit.inference.base import Evidence, Inference, Progress, require_batch
 from fieldfit.inference.messages.message_arrays import CONTRADICTION, Changes, Model, Plan, State
 from fieldfit.inference.messages.message_beliefs import factor_beliefs, pair_beliefs, unary_beliefs
 from fieldfit.inference.messages.message_run import build_model, raise_contradiction
@@ -363,6 +369,8 @@ class UnrolledSumProduct(Inference):
                 f"TreeReweighted(), got {self.entropy!r}"
             )
         require_one_of("schedule", self.schedule, SCHEDULES)
+        if self.order is not None and not isinstance(self.order, str):
+            integers("order", self.order)
         if self.order is not None and self.schedule != "sequential":
             raise InvalidInputError(
                 f"order needs schedule='sequential', got schedule={self.schedule!r}"
@@ -372,7 +380,7 @@ class UnrolledSumProduct(Inference):
                 f"order must be an array, {GRID_ORDER!r} or None, got {self.order!r}"
             )
         require_number("damping", self.damping, at_least=0, below=1)
-        if self.checkpoints != "sqrt":
+        if not isinstance(self.checkpoints, str) or self.checkpoints != "sqrt":
             require_integer("checkpoints", self.checkpoints, at_least=1, or_none=True)
         require_jobs(self.n_jobs)
 
@@ -389,6 +397,7 @@ class UnrolledSumProduct(Inference):
         ``init`` is ignored: the map starts from uniform messages.  The result says
         ``converged=False``, for no tolerance was asked for or met.
         """
+        require_batch(batch, progress)
         result = self._record(batch, potentials, observed, 1).result()
         if progress is not None:
             progress(result.n_iter, result.residual)
@@ -461,6 +470,7 @@ def given_potentials(
     """One entry for all sweeps, or one for each."""
     if isinstance(potentials, Potentials):
         return (potentials,)
+    require_sequence_of("potentials", potentials, Potentials, "Potentials(graph)")
     if len(potentials) != n_sweeps:
         raise InvalidInputError(
             f"potentials must be one for all sweeps or {n_sweeps}, one for each, "

@@ -32,7 +32,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, folded_unary, observed_labels, require_graph
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, optimal_result
 from fieldfit.inference.matching.perfect_matching import maximum_weight_edges
 
@@ -249,6 +249,7 @@ class PlanarIsing(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         graph = batch.graph
         evidence = observed_labels(graph, observed)
         model = spin_model(graph, potentials, "PlanarIsing")

@@ -19,9 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_instance
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs
 from fieldfit.inference.second_order.marginal_hessian import MarginalHessian
 
@@ -47,6 +48,9 @@ class LinearResponse:
     """
 
     def __init__(self, graph: FactorGraph, beliefs: Beliefs, counting: CountingNumbers) -> None:
+        require_factor_graph(graph)
+        require_instance("beliefs", beliefs, Beliefs, "result.beliefs")
+        require_instance("counting", counting, CountingNumbers, "Bethe().counting_numbers(graph)")
         if bool(np.any(graph.arities < 2)):
             raise InvalidInputError(
                 "graph must have only factors of arity at least 2, got one of arity "

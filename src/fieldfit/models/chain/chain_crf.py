@@ -17,9 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_number
-from fieldfit.errors import InvalidInputError, Place, TooLargeError
+from fieldfit._validation import (
+    require_flag,
+    require_integer,
+    require_number,
+    require_one_of,
+    shown,
+)
+from fieldfit.errors import FileFormatError, InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.chain.chain_features import (
     TokenFeatures,
@@ -342,6 +349,7 @@ class ChainCRF(ConditionalEstimator):
         0.93 word:the / DET
         """
         self._require_fit()
+        require_integer("n", n, at_least=0)
         order = np.argsort(-np.abs(self.weights_), kind="stable")[:n]
         attributes = self.attributes_
         return [(float(self.weights_[k]), self._describe_weight(int(k), attributes)) for k in order]
@@ -354,13 +362,21 @@ class ChainCRF(ConditionalEstimator):
     def _check_options(self) -> None:
         super()._check_options()
         require_number("min_freq", self.min_freq, at_least=0)
+        require_one_of("all_possible_states", self.all_possible_states, (True, False), or_none=True)
+        require_flag("all_possible_transitions", self.all_possible_transitions)
+        require_flag("boundary_weights", self.boundary_weights)
 
     def _sequences(self, X: Sequences) -> Sequences:
         """The sequences of tokens in ``X``; subclasses may be given more than these."""
-        if isinstance(X, (str, bytes)) or hasattr(X, "tocsr") or not hasattr(X, "__len__"):
+        if isinstance(X, (str, bytes, dict)) or hasattr(X, "tocsr") or not hasattr(X, "__len__"):
             raise InvalidInputError(
                 f"must be a list of sequences, got {type(X).__name__}", Place("X")
             )
+        for index, x in enumerate(X):
+            if not hasattr(x, "__len__") and not hasattr(x, "tocsr"):
+                raise InvalidInputError(
+                    f"must be a sequence of tokens, got {shown(x)}", Place("X", index)
+                )
         return X
 
     def _encode_training(self, X: Sequences, labels: LabelArray) -> EncodedTokens:
@@ -494,20 +510,29 @@ class ChainCRF(ConditionalEstimator):
             "name_ends": ends,
         }
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.classes_ = np.array(metadata["classes"])
-        self.n_features_in_ = int(metadata["n_features_in"])
-        self._layout = ChainLayout(
-            len(self.classes_),
-            arrays["state_offsets"],
-            arrays["state_labels"],
-            arrays["transitions"],
-            bool(metadata["boundary"]),
-        )
-        names = unpack_names(arrays["name_text"], arrays["name_ends"])
-        self._vocabulary = (
-            {name: number for number, name in enumerate(names)} if metadata["has_names"] else None
-        )
+    def _restore_model(self, stored: Stored) -> None:
+        classes = stored.items("classes", (str, int))
+        if len(set(classes)) != len(classes) or len({type(name) for name in classes}) > 1:
+            raise FileFormatError(f"expected 'classes' that differ, found {shown(classes)}")
+        self.classes_ = np.array(classes)
+        self._layout = ChainLayout.restored(stored, len(classes), stored.flag("boundary"))
+        self.n_features_in_ = stored.integer("n_features_in", 0, self._layout.n_attributes)
+        self._vocabulary = None
+        if stored.flag("has_names"):
+            text = stored.array("name_text", (None,), "b")
+            ends = stored.indices("name_ends", (self._layout.n_attributes,), 0, len(text))
+            names = unpack_names(text, ends)
+            self._vocabulary = {name: number for number, name in enumerate(names)}
+            if len(self._vocabulary) != len(names):
+                raise FileFormatError("expected 'name_text' to hold different names")
+        elif self._layout.n_attributes - self.n_features_in_ > 1:
+            raise FileFormatError(
+                f"expected weights for {self.n_features_in_} features and an intercept, found "
+                f"{self._layout.n_attributes}"
+            )
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return self._layout.block_shapes()
 
 
 def _holds_matrices(X: Sequences) -> bool:

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
+from fieldfit.errors import FileFormatError
+from fieldfit.io.stored import Stored
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_rows import row_shape
 from fieldfit.models.chain.sparse_scores import list_pairs, mark_pairs
@@ -34,6 +36,15 @@ class AttributeLayout:
     n_labels: int
     state_offsets: NDArray[np.int64]
     state_labels: NDArray[np.uint16]
+
+    @staticmethod
+    def restored_states(
+        stored: Stored, n_labels: int, prefix: str = "state"
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
+        """``state_offsets`` and ``state_labels`` of a model file; kernels follow them unchecked."""
+        labels = stored.indices(f"{prefix}_labels", (None,), 0, n_labels - 1)
+        offsets = stored.offsets(f"{prefix}_offsets", len(labels))
+        return offsets.astype(np.int64), labels.astype(np.uint16)
 
     @property
     def n_attributes(self) -> int:
@@ -77,6 +88,16 @@ class ChainLayout(AttributeLayout):
 
     transitions: NDArray[np.int64]
     boundary: bool = False
+
+    @classmethod
+    def restored(cls, stored: Stored, n_labels: int, boundary: bool) -> ChainLayout:
+        """The layout of a model file, checked: kernels do not look at its indices again."""
+        offsets, labels = cls.restored_states(stored, n_labels)
+        transitions = stored.indices("transitions", (n_labels, n_labels), -1, n_labels**2 - 1)
+        used = np.sort(transitions[transitions >= 0])
+        if not np.array_equal(used, np.arange(len(used))):
+            raise FileFormatError("expected 'transitions' to number weights from 0, each once")
+        return cls(n_labels, offsets, labels, transitions.astype(np.int64), boundary)
 
     @property
     def n_transitions(self) -> int:

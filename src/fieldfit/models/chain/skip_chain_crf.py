@@ -16,18 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer
+from fieldfit._validation import require_flag, require_integer, require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.template import Block, Tying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
+from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part, Problem
+from fieldfit.models.base import require_list
 from fieldfit.models.chain.chain_crf import ChainCRF, describe_pair
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_parts import CHAIN, chain_parts
@@ -263,9 +265,11 @@ class SkipChainCRF(ChainCRF):
             if not (value is None or isinstance(value, str) or callable(value)):
                 raise InvalidInputError(
                     f"{option} must be the name of a feature, a function of a sequence, or None, "
-                    f"got {value!r}"
+                    f"got {shown(value)}"
                 )
         require_integer("max_links", self.max_links, at_least=2)
+        require_one_of("skip_table", self.skip_table, get_args(Tying))
+        require_flag("edge_features", self.edge_features)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file; functions among the options cannot be written."""
@@ -279,9 +283,11 @@ class SkipChainCRF(ChainCRF):
 
     def _sequences(self, X: Sequence[Any]) -> Sequence[Any]:
         """The sequences themselves, without what only says how tokens are joined."""
+        require_list("X", X)
         if self.skip_edges is None:
             X = [self._unpacked(index, x)[0] for index, x in enumerate(X)]
         keys = {key for key in (self.skip_edges, self.breaks) if isinstance(key, str)}
+        X = super()._sequences(X)
         return [without_keys(x, keys) for x in X] if keys else X
 
     def _unpacked(self, index: int, x: Any) -> tuple[Any, Any, Any]:
@@ -323,9 +329,6 @@ class SkipChainCRF(ChainCRF):
         cuts = [begin + given.breaks for begin, given in zip(starts, joints, strict=False)]
         chains = replace(features, sequence_offsets=np.sort(np.concatenate([starts, *cuts])))
         self._layout = self._choose_weights(chains, labels, dense)
-        n_labels = self._layout.n_labels
-        _, skip_shape = tie_entries((n_labels, n_labels), self.skip_table)
-        self._block_shapes = {**self._layout.block_shapes(), "skip": skip_shape}
         self._edge_weights = None
         if self.edge_features:
             self._edge_weights = EdgeWeights.choose(
@@ -333,12 +336,12 @@ class SkipChainCRF(ChainCRF):
                 joints,
                 labels,
                 self._groups(),
-                n_labels,
+                self._layout.n_labels,
                 self.n_features_in_,
                 all_possible=self._has_all_states(dense),
                 min_freq=self.min_freq,
             )
-            self._block_shapes |= self._edge_weights.block_shapes()
+        self._block_shapes = self._shapes_of_model()
         return self._linked(features, joints)
 
     def _encode(self, X: Sequence[Any], keep: bool = False) -> EncodedTokens:
@@ -420,8 +423,14 @@ class SkipChainCRF(ChainCRF):
         edges = {} if self._edge_weights is None else self._edge_weights.arrays()
         return super()._model_arrays() | edges
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
+    def _restore_model(self, stored: Stored) -> None:
+        super()._restore_model(stored)
         self._edge_weights = (
-            EdgeWeights.from_arrays(arrays, self._groups()) if self.edge_features else None
+            EdgeWeights.restored(stored, self._groups()) if self.edge_features else None
         )
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        n_labels = self._layout.n_labels
+        _, skip_shape = tie_entries((n_labels, n_labels), self.skip_table)
+        shapes = {**self._layout.block_shapes(), "skip": skip_shape}
+        return shapes if self._edge_weights is None else shapes | self._edge_weights.block_shapes()

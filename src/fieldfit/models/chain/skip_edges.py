@@ -22,6 +22,7 @@ from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block
+from fieldfit.io.stored import Stored
 from fieldfit.models.chain.chain_crf import describe_pair
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_layout import AttributeLayout, attribute_layout
@@ -247,14 +248,14 @@ class EdgeWeights:
         return found
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], groups: Groups) -> EdgeWeights:
-        """Inverse of `arrays`."""
-        layouts = {
-            kind: AttributeLayout(
-                n_parameters(groups[kind]), arrays[f"{name}_offsets"], arrays[f"{name}_labels"]
+    def restored(cls, stored: Stored, groups: Groups) -> EdgeWeights:
+        """Inverse of `arrays`, from a model file."""
+        layouts = {}
+        for kind, name in EDGE_BLOCKS.items():
+            count = n_parameters(groups[kind])
+            layouts[kind] = AttributeLayout(
+                count, *AttributeLayout.restored_states(stored, count, name)
             )
-            for kind, name in EDGE_BLOCKS.items()
-        }
         return cls(layouts, groups)
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, LabelMatrix
-from fieldfit._validation import require_one_of
+from fieldfit._validation import require_number, require_one_of
 from fieldfit.errors import InvalidInputError, Place
+from fieldfit.io.stored import Stored
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import Encoding, IsingParameters
 from fieldfit.models.pairwise.sample_data import checked_labels
@@ -111,6 +112,7 @@ class IsingModel(PairwiseMRF):
 
     def summary(self, level: float = 0.95, names: Any = None) -> str:
         """A table of estimates, standard errors and intervals; strongest couplings first."""
+        require_number("level", level, above=0, below=1)
         shown = self._names(names)
         labels = shown + [f"{shown[i]} - {shown[j]}" for i, j in self.edges_]
         errors = self.standard_errors_
@@ -149,6 +151,8 @@ class IsingModel(PairwiseMRF):
         """
         from fieldfit.plot import plot_network
 
+        require_number("minimum", minimum, at_least=0)
+        require_number("level", level, above=0, below=1, or_none=True)
         shown = self.couplings_
         if level is not None:
             ends = self.confidence_intervals(level)[self.n_features_in_ :]
@@ -182,6 +186,5 @@ class IsingModel(PairwiseMRF):
                     Place("samples", column=int(np.argmin(seen))),
                 )
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
-        self._parameters = IsingParameters(self.n_features_in_, self.edges_, self.encoding)
+    def _stored_parameters(self, stored: Stored) -> IsingParameters:
+        return IsingParameters(self.n_features_in_, self.edges_, self.encoding)

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._random_state import as_seed, random_generator
 from fieldfit._typing import FloatArray, LabelMatrix
+from fieldfit._validation import require_number, shown
 from fieldfit.entropy.counting_numbers import TreeReweighted
 from fieldfit.errors import ConvergenceWarning, InvalidInputError, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
@@ -23,8 +25,8 @@ from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
+from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Validation
-from fieldfit.learners.registry import as_seed
 from fieldfit.models.base import FieldEstimator, Path
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters, checked_edges
@@ -40,6 +42,7 @@ from fieldfit.models.pairwise.sample_data import (
     column_names,
     require_joined,
     require_labels,
+    require_some_label,
 )
 from fieldfit.models.pairwise.standard_errors import sandwich_covariance
 from fieldfit.models.parts import draw_labels
@@ -90,9 +93,10 @@ class PairwiseMRF(FieldEstimator):
         objective = self._objective()
         labels = self._labels(samples)
         weights = self._weights_of_samples(sample_weight, labels)
-        parameters = self._new_parameters(labels, checked_edges(edges, labels.shape[1]))
-        self._check_columns(labels)
         require_joined(labels, edges)
+        require_some_label(labels)
+        self._check_columns(labels)
+        parameters = self._new_parameters(labels, checked_edges(edges, labels.shape[1]))
         self._reset_fit()
         names = column_names(samples)
         if names is not None:
@@ -134,7 +138,7 @@ class PairwiseMRF(FieldEstimator):
         each gives a sample every ``n_sweeps_between``.
         """
         self._require_fit()
-        generator = np.random.default_rng(random_state)
+        generator = random_generator(random_state)
         drawn = draw_labels(*self.to_model(), n_samples, generator, burn_in, n_sweeps_between)
         return self._values(drawn.astype(np.int64))
 
@@ -226,8 +230,7 @@ class PairwiseMRF(FieldEstimator):
         """Lower and upper ends, one row for each estimate: estimate -+ z standard errors."""
         from scipy.special import ndtri
 
-        if not 0.0 < level < 1.0:
-            raise InvalidInputError(f"level must be between 0 and 1, got {level!r}")
+        require_number("level", level, above=0, below=1)
         half = float(ndtri(0.5 + level / 2.0)) * self.standard_errors_
         estimates = self._estimates()
         return np.stack([estimates - half, estimates + half], axis=1)
@@ -245,6 +248,10 @@ class PairwiseMRF(FieldEstimator):
     @abstractmethod
     def _new_parameters(self, labels: LabelMatrix, edges: NDArray[np.int64]) -> PairwiseParameters:
         """The parametrisation for checked samples."""
+
+    @abstractmethod
+    def _stored_parameters(self, stored: Stored) -> PairwiseParameters:
+        """The parametrisation of a model file, for `n_features_in_` and `edges_`."""
 
     def _check_columns(self, labels: LabelMatrix) -> None:
         """Refuse columns from which nothing can be learned."""
@@ -275,6 +282,7 @@ class PairwiseMRF(FieldEstimator):
                 f"must have {self.n_features_in_} columns, got {labels.shape[1]}", Place("samples")
             )
         require_labels(labels, self._parameters.n_labels)
+        require_some_label(labels)
         return Samples.of(labels, np.ones(len(labels)))
 
     def _score(self, objective: Objective, samples: Samples, weights: FloatArray) -> float:
@@ -309,20 +317,29 @@ class PairwiseMRF(FieldEstimator):
             arrays["covariance"] = self._covariance
         return arrays
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        self.n_features_in_ = metadata["n_variables"]
-        if metadata["names"] is not None:
-            self.feature_names_in_ = np.array(metadata["names"], dtype=object)
-        self.edges_ = arrays["edges"]
-        self._covariance = arrays.get("covariance")
+    def _restore_model(self, stored: Stored) -> None:
+        n_variables = stored.integer("n_variables", 1, max(len(self.weights_), 1))
+        self.n_features_in_ = n_variables
+        if stored.value("names") is not None:
+            names = stored.items("names", str, length=n_variables)
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self.edges_ = checked_edges(stored.array("edges", (None, 2), "i"), n_variables)
+        self._parameters = self._stored_parameters(stored)
+        self._covariance = None
+        if "covariance" in stored.arrays:
+            n_estimates = len(self._estimates())
+            self._covariance = stored.array("covariance", (n_estimates, n_estimates))
         self._samples = None
+
+    def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return self._parameters.block_shapes
 
     def _names(self, names: Any = None) -> list[str]:
         """Names of the variables: the given ones, those of a data frame, or numbers."""
         if names is None:
             names = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        if len(names) != self.n_features_in_:
+        if not hasattr(names, "__len__") or len(names) != self.n_features_in_:
             raise InvalidInputError(
-                f"names must have {self.n_features_in_} entries, got {len(names)}"
+                f"names must have {self.n_features_in_} entries, got {shown(names)}"
             )
         return [str(name) for name in names]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._typing import FloatArray, LongArray
 from fieldfit.errors import InvalidInputError
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, checked_pairs
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.models.pairwise.sample_conditionals import Neighbors
 
@@ -263,26 +263,7 @@ def checked_edges(edges: ArrayLike | None, n_variables: int) -> LongArray:
     """Edges as integers, in the given order; all pairs if ``None``."""
     if edges is None:
         return full_edges(n_variables)
-    array = np.asarray(edges)
-    if array.size == 0:
-        return np.zeros((0, 2), dtype=np.int64)
-    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"edges must be an integer array of shape (n_edges, 2), got dtype {array.dtype} and "
-            f"shape {array.shape}"
-        )
-    array = array.astype(np.int64)
-    bad = np.flatnonzero(((array < 0) | (array >= n_variables)).any(axis=1))
-    if len(bad):
-        raise InvalidInputError(
-            f"edges must name variables 0..{n_variables - 1}, got {array[bad[0]].tolist()} at "
-            f"{bad[0]}"
-        )
-    loops = np.flatnonzero(array[:, 0] == array[:, 1])
-    if len(loops):
-        raise InvalidInputError(
-            f"edges must join two different variables, got {array[loops[0]].tolist()} at {loops[0]}"
-        )
+    array = checked_pairs(edges, n_variables).astype(np.int64)
     keys = np.sort(array, axis=1) @ np.array([n_variables, 1])
     _, first = np.unique(keys, return_index=True)
     if len(first) < len(keys):

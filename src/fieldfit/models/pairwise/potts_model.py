@@ -20,10 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import integers
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray, LabelMatrix
-from fieldfit._validation import require_integer, require_number, require_one_of
-from fieldfit.errors import InvalidInputError, Place
+from fieldfit._validation import require_integer, require_number, require_one_of, shown
+from fieldfit.errors import FileFormatError, InvalidInputError, Place
+from fieldfit.io.stored import Stored
+from fieldfit.models.base import require_no_gaps
 from fieldfit.models.pairwise.pairwise_mrf import PairwiseMRF
 from fieldfit.models.pairwise.pairwise_parameters import PottsParameters, zero_sum
 from fieldfit.models.pairwise.sample_data import (
@@ -44,7 +47,7 @@ class PottsModel(PairwiseMRF):
     Parameters
     ----------
     n_labels
-        ``q``; ``None`` takes one more than the largest label in the samples.
+        ``q``; ``None``: as many as the samples show, which must then be 0..q-1 without gaps.
     objective, l2, l1, max_iter, tol, learner, random_state, n_jobs, verbose
         As for `IsingModel`.  Tables are redundant, and a penalty chooses among equal
         distributions; with ``l2 = 0`` the learner's answer does.
@@ -139,7 +142,7 @@ class PottsModel(PairwiseMRF):
         require_one_of("correction", correction, ("average-product",), or_none=True)
         tables = self.zero_sum_couplings_ if gauge == "zero-sum" else self.couplings_
         q = tables.shape[1]
-        ignored = np.asarray(ignore_labels, dtype=np.int64).reshape(-1)
+        ignored = integers("ignore_labels", ignore_labels).reshape(-1)
         if ignored.size and (ignored.min() < 0 or ignored.max() >= q):
             raise InvalidInputError(f"ignore_labels must be in 0..{q - 1}, got {ignored.tolist()}")
         kept = np.setdiff1d(np.arange(q), ignored)
@@ -160,6 +163,7 @@ class PottsModel(PairwiseMRF):
 
     def summary(self, n_pairs: int = 20, names: Any = None) -> str:
         """The strongest pairs as a table."""
+        require_integer("n_pairs", n_pairs, at_least=0)
         shown = self._names(names)
         scores = self.contact_scores()
         strength = self.contact_scores(correction=None)
@@ -183,6 +187,7 @@ class PottsModel(PairwiseMRF):
         """Map of the strongest pairs, above the diagonal; known contacts below it."""
         from fieldfit.plot import plot_contacts
 
+        require_integer("n_pairs", n_pairs, at_least=0)
         return plot_contacts(self.contact_scores(), ax=ax, contacts=contacts, n_pairs=n_pairs)
 
     # -- what the base class asks ---------------------------------------------------------
@@ -208,9 +213,10 @@ class PottsModel(PairwiseMRF):
     def _check_columns(self, labels: LabelMatrix) -> None:
         seen = np.unique(labels[labels >= 0])
         if len(seen) < 2:
-            raise InvalidInputError(
-                f"must have at least two labels, got only {seen[0]}", Place("samples")
-            )
+            found = f"only {seen[0]}" if len(seen) else "none"
+            raise InvalidInputError(f"must have at least two labels, got {found}", Place("samples"))
+        if self.n_labels is None:
+            require_no_gaps(seen, "samples")
         least = np.where(labels < 0, MAX_LABELS, labels).min(axis=0)
         constant = np.flatnonzero(least == labels.max(axis=0))
         if len(constant) and self.l2 == 0.0:
@@ -224,7 +230,7 @@ class PottsModel(PairwiseMRF):
         if isinstance(weight, str):
             if weight != "identity":
                 raise InvalidInputError(
-                    f"sample_weight must be an array, None or 'identity', got {weight!r}"
+                    f"sample_weight must be an array, None or 'identity', got {shown(weight)}"
                 )
             return sequence_weights(labels, self.identity, n_jobs=self.n_jobs)
         return checked_sample_weight(weight, len(labels))
@@ -249,9 +255,15 @@ class PottsModel(PairwiseMRF):
     def _model_metadata(self) -> dict[str, Any]:
         return {**super()._model_metadata(), "n_labels": self._parameters.n_labels}
 
-    def _restore_model(self, metadata: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore_model(metadata, arrays)
-        self._parameters = PottsParameters(self.n_features_in_, self.edges_, metadata["n_labels"])
+    def _stored_parameters(self, stored: Stored) -> PottsParameters:
+        n_labels = stored.integer("n_labels", 2, MAX_LABELS)
+        parameters = PottsParameters(self.n_features_in_, self.edges_, n_labels)
+        if parameters.block_shapes != self._block_shapes:  # the gauge of estimates depends on it
+            raise FileFormatError(
+                f"expected 'block_shapes' {shown(parameters.block_shapes)}, found "
+                f"{shown(self._block_shapes)}"
+            )
+        return parameters
 
 
 def _split(parameters: PottsParameters, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

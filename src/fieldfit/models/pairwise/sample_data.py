@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit.errors import InvalidInputError, Place
+from fieldfit.models.base import example_weights
 
 __all__ = [
     "MAX_LABELS",
@@ -24,6 +26,7 @@ __all__ = [
     "column_names",
     "require_joined",
     "require_labels",
+    "require_some_label",
 ]
 
 #: Kernels keep labels in one byte.
@@ -148,17 +151,9 @@ def checked_sample_weight(weight: ArrayLike | None, n_samples: int) -> FloatArra
     """One finite factor of at least 0 for each sample, not all 0."""
     if weight is None:
         return np.ones(n_samples)
-    array = np.asarray(weight, dtype=np.float64)
-    if array.shape != (n_samples,):
-        raise InvalidInputError(f"sample_weight must have shape ({n_samples},), got {array.shape}")
-    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0.0)))
-    if len(bad):
-        raise InvalidInputError(
-            f"sample_weight must be finite and at least 0, got {array[bad[0]]} at {bad[0]}"
-        )
-    if not array.any():
-        raise InvalidInputError("sample_weight must not be 0 for every sample")
-    return array
+    found = example_weights(weight, n_samples)
+    assert found is not None
+    return found
 
 
 def _sums(places: NDArray[np.int64], values: FloatArray, n_places: int) -> FloatArray:
@@ -166,7 +161,7 @@ def _sums(places: NDArray[np.int64], values: FloatArray, n_places: int) -> Float
 
 
 def _numbers(samples: Any) -> NDArray[Any]:
-    array = np.asarray(samples)
+    array = plain_array("", samples, Place("samples"))
     if array.ndim != 2:
         raise InvalidInputError(
             f"must have two axes (samples, variables), got shape {array.shape}", Place("samples")
@@ -179,12 +174,15 @@ def _numbers(samples: Any) -> NDArray[Any]:
         return array.astype(np.int64)
     if array.dtype.kind in "iuf":
         return array
-    try:
-        return array.astype(np.float64)  # None becomes NaN
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"must be numbers, got dtype {array.dtype}", Place("samples")
-        ) from None
+    if array.dtype.kind == "O":  # of a table with missing entries
+        return real_numbers("", array, Place("samples"))
+    raise InvalidInputError(f"must be numbers, got dtype {array.dtype}", Place("samples"))
+
+
+def require_some_label(labels: LabelMatrix) -> None:
+    """Refuse samples in which everything is missing."""
+    if (labels < 0).all():
+        raise InvalidInputError("must hold at least one label, got none", Place("samples"))
 
 
 def require_joined(labels: LabelMatrix, edges: Any) -> None:

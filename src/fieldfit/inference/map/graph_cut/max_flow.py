@@ -28,7 +28,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.ragged import expand
 from fieldfit.graph.result import MapResult
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, certified_result, optimal_result
 from fieldfit.inference.map.graph_cut.cut_network import (
     BinaryPairs,
@@ -91,6 +91,7 @@ class MaxFlow(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         graph = batch.graph
         cuts = cut_network(graph, "MaxFlow")
         pairs, counts = binary_choices(graph, potentials, observed, cuts.factors)

@@ -39,7 +39,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import MapResult
 from fieldfit.graph.structure import Structure
-from fieldfit.inference.base import Evidence, Progress
+from fieldfit.inference.base import Evidence, Progress, require_model
 from fieldfit.inference.map.base import MapSearch, certified_result, no_labelling
 from fieldfit.inference.map.graph_cut.boykov_kolmogorov import (
     FREE,
@@ -407,6 +407,7 @@ class RoofDuality(MapSearch):
         progress: Progress | None = None,
     ) -> MapResult:
         """The same for the union of many graphs; ``scores`` has one entry for each."""
+        require_model(batch, potentials, progress)
         graph = batch.graph
         cuts = cut_network(graph, "RoofDuality")
         pairs, counts = binary_choices(graph, potentials, observed, cuts.factors)
