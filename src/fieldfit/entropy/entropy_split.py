@@ -68,10 +68,10 @@ def split_entropy(graph: FactorGraph, counting: CountingNumbers) -> EntropySplit
     Examples
     --------
     >>> from fieldfit.entropy.counting_numbers import TreeReweighted
-    >>> graph = FactorGraph.chain(3, 2)
+    >>> graph = FactorGraph.from_edges(3, [(0, 1), (1, 2), (0, 2)], 2)
     >>> split = split_entropy(graph, TreeReweighted().counting_numbers(graph))
     >>> split.slot.round(3), split.variable.round(3)
-    (array([0.333, 0.667, 0.667, 0.333]), array([0.333, 0.333, 0.333]))
+    (array([0.333, 0.333, 0.333, 0.333, 0.333, 0.333]), array([0.333, 0.333, 0.333]))
     """
     if counting not in _kept:
         _kept[counting] = _split(graph, counting)

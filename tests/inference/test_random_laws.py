@@ -1,0 +1,61 @@
+"""Every inference and search on random models (`benchmarks.laws` has many more of them)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fieldfit as ff
+from benchmarks.laws import (
+    INFERENCES,
+    SEARCHES,
+    broken_by_inference,
+    broken_by_search,
+    check_model,
+    random_model,
+)
+
+N_MODELS, PER_TEST = 400, 50
+
+
+@pytest.mark.parametrize("first", range(0, N_MODELS, PER_TEST))
+@pytest.mark.filterwarnings("ignore::fieldfit.errors.ConvergenceWarning")
+def test_no_law_is_broken(first):
+    broken = [
+        f"model {number}: {sentence}"
+        for number in range(first, first + PER_TEST)
+        for sentence in check_model(0, number)
+    ]
+    assert broken == []
+
+
+def test_the_methods_are_those_of_the_package():
+    methods = {type(solver).__name__ for solver in (*INFERENCES.values(), *SEARCHES.values())}
+    assert {"SumProduct", "InteriorPoint", "Exact", "Map", "LocalSearch"} <= methods
+
+
+def test_the_checks_can_fail():
+    graph, potentials, _ = random_model(0, 3)
+    exact = ff.Exact().run(graph, potentials)
+    value = exact.log_partition
+    assert broken_by_inference(graph, {}, value, exact) is None
+    assert "exact does not hold" in broken_by_inference(graph, {}, value + 1.0, exact)
+    upper = replace(exact, bound="upper", log_partition=value - 1.0)
+    assert "upper does not hold" in broken_by_inference(graph, {}, value, upper)
+    lower = replace(exact, bound="lower", log_partition=np.nan)
+    assert broken_by_inference(graph, {}, value, lower) == "a bound must be a number"
+    best = ff.ExactMap().run(graph, potentials)
+    other = best.labels.copy()
+    other[0] = (other[0] + 1) % graph.cardinalities[0]
+    assert broken_by_search(potentials, {}, best.score, best) is None
+    assert "not that of the labels" in broken_by_search(
+        potentials, {}, best.score, replace(best, score=best.score + 1.0)
+    )
+    assert "upper bound" in broken_by_search(
+        potentials, {}, best.score, replace(best, upper_bound=best.score - 1.0)
+    )
+    assert broken_by_search(potentials, {0: int(other[0])}, best.score, best) == (
+        "evidence must be kept"
+    )
