@@ -67,9 +67,9 @@ def steps() -> list[str]:
             "flooding sweep": flooding(graph, potentials),
             "free energies and targets": lambda: energy(point, everyone, targets),
             "factor beliefs": energy.tables,
-            "relaxation of 1 step": lambda: descend_bethe(batch, potentials, point, 1, free),
-            "relaxation of 5 steps": lambda: descend_bethe(batch, potentials, point, 5, free),
-            "relaxation of 10 steps": lambda: descend_bethe(batch, potentials, point, 10, free),
+            "descent of 1 step": lambda: descend_bethe(batch, potentials, point, 1, free),
+            "descent of 5 steps": lambda: descend_bethe(batch, potentials, point, 5, free),
+            "descent of 10 steps": lambda: descend_bethe(batch, potentials, point, 10, free),
         },
         repeats=15,
     )
