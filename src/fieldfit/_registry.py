@@ -156,6 +156,7 @@ _TABLE = [
     *_entries("objectives.contrastive", "ContrastiveFreeEnergy", TOP, STORED),
     *_entries("objectives.contrastive_divergence", "ContrastiveDivergence", TOP, STORED),
     *_entries("objectives.implicit_loss", "ImplicitLoss", TOP, STORED),
+    *_entries("objectives.independent", "Independent", STORED),
     *_entries("objectives.likelihood", "Likelihood", TOP, STORED),
     *_entries("objectives.marginal_losses", "MarginalLoss", STORED),
     *_entries("objectives.max_margin", "MaxMargin Perceptron", TOP, STORED),
@@ -182,6 +183,7 @@ _TABLE = [
     *_entries("models.pairwise.ising_model", "IsingModel", TOP),
     *_entries("models.pairwise.potts_model", "PottsModel", TOP),
     *_entries("models.loading", "load", TOP),
+    *_entries("models.penalties", "RelativePenalty", STORED),
     *_entries("models.decoding_error_bound", "ErrorBound error_bound"),
     *_entries("models.pairwise.potts_model", "sequence_weights"),
     *_entries("models.matching_problems", "ExactMatchings MatchingExample MatchingProblem"),
@@ -196,7 +198,8 @@ _TABLE = [
     *_entries("io.sequences", "read_columns"),
     # errors and warnings
     *_entries("errors", "ConvergenceWarning InvalidInputError", TOP),
-    *_entries("errors", "FileFormatError MissingDependencyError TooLargeError ZeroWeightError"),
+    *_entries("errors", "FileFormatError MissingDependencyError NoGainWarning"),
+    *_entries("errors", "TooLargeError ZeroWeightError"),
 ]
 
 #: All public objects by name.
@@ -229,6 +232,7 @@ OBJECTIVES: dict[str, Spec] = {
     "mean-field": Spec("Likelihood", {"inference": Spec("MeanField")}),
     "pseudolikelihood": Spec("PseudoLikelihood"),
     "piecewise": Spec("Piecewise"),
+    "independent": Spec("Independent"),
     "camel0": Spec("Camel", {"variant": "camel0"}),
     "camel": Spec("Camel", {"variant": "cccp"}),
     "camel-empirical": Spec("Camel", {"variant": "cccp-empirical"}),

@@ -14,6 +14,7 @@ __all__ = [
     "FileFormatError",
     "InvalidInputError",
     "MissingDependencyError",
+    "NoGainWarning",
     "Place",
     "TooLargeError",
     "ZeroWeightError",
@@ -112,3 +113,7 @@ class MissingDependencyError(ImportError):
 
 class ConvergenceWarning(UserWarning):
     """An iterative method stopped before it met its tolerance."""
+
+
+class NoGainWarning(UserWarning):
+    """A field does not label held-out examples better than independent variables."""

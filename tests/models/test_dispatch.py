@@ -48,7 +48,7 @@ FITS = {
 CAMEL = ("camel0", "camel", "camel-empirical")
 SURROGATES = ("bethe", "trw", "convex", "mean-field")
 #: Objectives without a problem of their own in any family.
-PLAIN = ("piecewise", "cf-bethe", "cf-mean-field", "implicit", "procedural")
+PLAIN = ("piecewise", "independent", "cf-bethe", "cf-mean-field", "implicit", "procedural")
 HINGES = ("perceptron", "max-margin")
 
 #: Clauses of the status where a general method took the place of a special one.

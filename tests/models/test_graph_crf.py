@@ -109,7 +109,9 @@ def test_graphs_without_edges_and_single_nodes():
     X[2] = (X[2][0][:1], np.zeros((0, 2), dtype=int), None)
     Y[2] = Y[2][:1]
     crf = ff.GraphCRF("trw", l2=0.1).fit(X, Y)
-    assert crf.weight_blocks_["edges_features"].shape == (1, 6)
+    assert crf.weight_blocks_["edges_features"].shape == (1, 1)
+    full = ff.GraphCRF("trw", l2=0.1, pairwise="symmetric").fit(X, Y)
+    assert full.weight_blocks_["edges_features"].shape == (1, 6)
     assert [len(y) for y in crf.predict(X)] == [5, 5, 1, 5, 5]
     bare = [(features, []) for features, *_ in X]
     assert crf.fit(bare, Y).weight_blocks_["edges"].shape == (6,)

@@ -226,8 +226,9 @@ def test_edge_features_can_be_chosen():
     chosen = ff.GridCRF("trw", l2=0.1, edge_features=[2, 0]).fit(X, Y)
     rows = chosen.weight_blocks_["horizontal_features"]
     everything = ff.GridCRF("trw", l2=0.1, edge_features=True).fit(X, Y)
-    assert rows.shape == (2, 2, 2)
-    assert everything.weight_blocks_["horizontal_features"].shape == (3, 2, 2)
+    assert rows.shape == (2, 1)  # Potts, beside full tables
+    assert chosen.weight_blocks_["horizontal"].shape == (2, 2)
+    assert everything.weight_blocks_["horizontal_features"].shape == (3, 1)
     same = ff.GridCRF("trw", l2=0.1, edge_features=[0, 1, 2]).fit(X, Y)
     np.testing.assert_array_equal(same.weights_, everything.weights_)
 

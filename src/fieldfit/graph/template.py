@@ -184,6 +184,21 @@ class Block:
         leading = () if features is None else (int(features.shape[1]),)
         return cls(name, "factors", starts, groups, features, (*leading, *group_shape))
 
+    @classmethod
+    def scaled(cls, graph: FactorGraph, scores: Any, *, name: str = "unary") -> Block:
+        """``th_i(y) = w x_i[y]``: given scores of all labels, times one weight."""
+        require_factor_graph(graph)
+        given = np.asarray(scores.toarray() if hasattr(scores, "tocsr") else scores)
+        if given.size != graph.unary_offsets[-1]:
+            raise InvalidInputError(
+                f"block {name!r}: there must be a score for each label of each variable, "
+                f"{graph.unary_offsets[-1]} in all, got {given.size}"
+            )
+        # a table for each entry, which all share their only parameter
+        starts = np.arange(given.size, dtype=np.int64)
+        features = _checked(name, given.reshape(-1, 1), len(starts))
+        return cls(name, "unary", starts, np.zeros(1, dtype=np.int64), features)
+
     @property
     def n_groups(self) -> int:
         return int(self.groups.max(initial=-1)) + 1
@@ -200,6 +215,16 @@ class Block:
         if self.features is None:
             return (self.n_groups,)
         return (int(self.features.shape[1]), self.n_groups)
+
+    def sum_of_squares(self) -> float:
+        """``sum_r x_r[d]^2``, mean over the features: how much the tables say about a weight."""
+        if self.features is None:
+            return float(self.starts.size)
+        values = self.features.data if hasattr(self.features, "indptr") else self.features
+        return float(np.vdot(values, values)) / max(1, self._n_features())
+
+    def _n_features(self) -> int:
+        return int(self.features.shape[1])
 
     def add_potentials(self, weights: FloatArray, vector: FloatArray) -> None:
         """Add this block's tables to the unary or factor vector of potentials."""

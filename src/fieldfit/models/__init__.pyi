@@ -15,6 +15,7 @@ from fieldfit.models.mixture_field import MixtureField as MixtureField
 from fieldfit.models.pairwise.ising_model import IsingModel as IsingModel
 from fieldfit.models.pairwise.potts_model import PottsModel as PottsModel
 from fieldfit.models.pairwise.potts_model import sequence_weights as sequence_weights
+from fieldfit.models.penalties import RelativePenalty as RelativePenalty
 
 __all__ = [
     "ChainCRF",
@@ -28,6 +29,7 @@ __all__ = [
     "MatchingProblem",
     "MixtureField",
     "PottsModel",
+    "RelativePenalty",
     "SkipChainCRF",
     "error_bound",
     "load",

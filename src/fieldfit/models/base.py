@@ -44,6 +44,7 @@ from fieldfit.objectives.registry import make_objective
 __all__ = [
     "FieldEstimator",
     "accuracy",
+    "are_log_probabilities",
     "checked_labels",
     "count_labels",
     "example_weights",
@@ -52,6 +53,7 @@ __all__ = [
     "require_list",
     "require_no_gaps",
     "require_pairs",
+    "with_clauses",
 ]
 
 Path = str | PathLike[str]
@@ -66,7 +68,7 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     """
 
     objective: str | Objective
-    l2: float
+    l2: Any
     l1: float
     learner: Any
     max_iter: int
@@ -153,13 +155,16 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_options(self) -> None:
         """Refuse options that make no sense; called at the start of ``fit``."""
-        require_number("l2", self.l2, at_least=0)
+        self._check_l2()
         require_number("l1", self.l1, at_least=0)
         require_integer("max_iter", self.max_iter, at_least=1)
         require_number("tol", self.tol, above=0)
         require_random_state(self.random_state)
         require_jobs(self.n_jobs)
         require_verbose(self.verbose)
+
+    def _check_l2(self) -> None:
+        require_number("l2", self.l2, at_least=0)
 
     def _reset_fit(self) -> None:
         """Drop what an earlier fit has left, so that a fit that fails leaves no mixture."""
@@ -174,10 +179,13 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         default_start: FloatArray | None = None,
         checkpoint: Path | None = None,
         validation: Validation | None = None,
+        l2: float | FloatArray | None = None,
+        clauses: Sequence[str] = (),
     ) -> None:
         """Minimise the problem and store what came out; warns of what did not converge.
 
-        ``start`` is what the user gave, ``default_start`` where to begin otherwise (zeros).
+        ``start`` is what the user gave, ``default_start`` where to begin otherwise (zeros); ``l2``
+        the penalty, where it is not the option of that name; ``clauses`` are added to the status.
         """
         if checkpoint is not None:
             require_output("checkpoint", checkpoint)
@@ -202,7 +210,7 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
             fit = learner.minimize(
                 problem,
                 first,
-                penalty=Penalty(l2=self.l2, l1=self.l1),
+                penalty=Penalty(l2=self.l2 if l2 is None else l2, l1=self.l1),
                 checkpoint=checkpoint,
                 validation=validation,
                 verbose=self.verbose,
@@ -210,7 +218,7 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         self.weights_ = fit.weights
         self.n_iter_ = fit.n_iter
         self.converged_ = fit.converged
-        self.status_ = _with_clauses(fit.status, self._clauses(problem, learner, start))
+        self.status_ = with_clauses(fit.status, [*clauses, *self._clauses(problem, learner, start)])
         self.trace_ = fit.trace
         unconverged = fit.trace[-1]["unconverged"] if fit.trace else 0.0
         # a search for the best labelling that proves nothing is common, and no failure
@@ -273,7 +281,8 @@ def _restored_shapes(stored: Stored) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _with_clauses(status: str, clauses: list[str]) -> str:
+def with_clauses(status: str, clauses: list[str]) -> str:
+    """A status with more to say."""
     return "; ".join([status.removesuffix("."), *clauses]) + "."
 
 
@@ -311,6 +320,16 @@ def require_pairs(X: Any, Y: Any) -> None:
         raise InvalidInputError(
             f"X and Y must have one entry for each example, got {len(X)} and {len(Y)}"
         )
+
+
+def are_log_probabilities(features: Any) -> bool:
+    """Whether each row holds the logarithms of probabilities, as a classifier gives them."""
+    if hasattr(features, "tocsr") or not np.isfinite(features).all():
+        return False
+    # a classifier's probabilities may have been cut off from below
+    return bool(
+        (features <= 1e-9).all() and np.allclose(np.exp(features).sum(axis=1), 1, atol=1e-2)
+    )
 
 
 def require_features(place: Place, features: Any, n_features: int) -> None:

@@ -11,26 +11,30 @@ so that a training pass is a handful of kernel calls, and tables exist for one p
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._parallel import one_blas_thread
 from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_one_of
-from fieldfit.errors import InvalidInputError, Place, TooLargeError
+from fieldfit.errors import InvalidInputError, NoGainWarning, Place, TooLargeError
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Template, Tying
 from fieldfit.io.stored import Stored
-from fieldfit.learners.base import Learner, Validation
-from fieldfit.learners.problem import Part, Problem
+from fieldfit.learners.base import Learner, Penalty, Validation
+from fieldfit.learners.lbfgs import LBFGS
+from fieldfit.learners.problem import Part, Problem, TemplateProblem
 from fieldfit.models.base import (
     FieldEstimator,
     Path,
     accuracy,
+    are_log_probabilities,
     checked_labels,
     count_labels,
     example_weights,
@@ -38,6 +42,7 @@ from fieldfit.models.base import (
     require_features,
     require_list,
     require_pairs,
+    with_clauses,
 )
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.parts import (
@@ -45,6 +50,7 @@ from fieldfit.models.parts import (
     GraphData,
     beliefs_of,
     best_labels,
+    block_scales,
     block_shapes,
     bounds_of,
     draw_labels,
@@ -53,7 +59,19 @@ from fieldfit.models.parts import (
     mini_batches,
     require_draws,
 )
+from fieldfit.models.penalties import (
+    AUTO,
+    PATH_TOL,
+    Choice,
+    RelativePenalty,
+    Scales,
+    check_l2,
+    choose_penalty,
+    l2_by_block,
+    standard_error,
+)
 from fieldfit.objectives.base import Objective
+from fieldfit.objectives.independent import Independent
 
 __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
@@ -72,6 +90,9 @@ class ConditionalEstimator(FieldEstimator):
     fit_intercept: bool
     decode: str | None
     batch_size: int | None
+
+    #: Whether penalties are chosen by strengths (`fieldfit.models.penalties`).
+    _has_scales = False
 
     # -- the public methods -------------------------------------------------------------------
 
@@ -99,9 +120,10 @@ class ConditionalEstimator(FieldEstimator):
             Held-out ``(X, Y)``: its accuracy is put in the trace, and the fit ends when it has
             stopped rising.
         start
-            Weights to begin with, such as ``weights_`` of a fit with a convex objective; zeros if
-            ``None``.  Where every sweep has its own weights, those of one are repeated; where the
-            entropy is fitted, it begins as given.
+            Weights to begin with, such as ``weights_`` of a fit with a convex objective.  ``None``:
+            those of independent variables on grids and graphs, else zeros.  Where every sweep has
+            its own weights, those of one are repeated; where the entropy is fitted, it begins as
+            given.
         """
         self._check_options()
         objective = self._objective()
@@ -109,13 +131,27 @@ class ConditionalEstimator(FieldEstimator):
         self._require_examples(X, Y)
         weights = example_weights(sample_weight, len(X))
         self._reset_fit()
+        choice = None
+        if self.l2 == AUTO:
+            choice = choose_penalty(self, X, Y, weights, validation, self._fixed_options(X, Y))
+            self.path_ = choice.path
         problem = self._problem(objective, X, Y, weights)
+        fitted = self._fitted_problem(problem, choice)
+        l2 = self._penalty_of(fitted, self.l2 if choice is None else choice.l2)
         self._learn(
-            problem,
+            fitted,
             start,
+            default_start=self._first_weights(fitted, choice) if start is None else None,
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
+            l2=l2,
+            clauses=() if choice is None else (choice.sentence,),
         )
+        self.weights_ = problem.first_weights(self.weights_)
+        if fitted is not problem:
+            warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=2)
+        elif choice is None and validation is not None:
+            self._compare_with_independent(problem, validation)
         return self
 
     def predict(self, X: Examples) -> list[NDArray[Any]]:
@@ -143,6 +179,17 @@ class ConditionalEstimator(FieldEstimator):
         found, n_failed = self._best_labels(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
         return accuracy(labels, found)
+
+    def _right_labels(
+        self, objective: Objective, weights: FloatArray, X: Examples, Y: Examples
+    ) -> tuple[FloatArray, FloatArray]:
+        """How many known labels of each example are found, and how many there are."""
+        labels = self._labels(X, Y)
+        found, _ = self._best_labels(objective, self._encode(X), weights)
+        known = [y != -1 for y in labels]
+        pairs = zip(labels, found, known, strict=True)
+        right = [float((y[is_known] == z[is_known]).sum()) for y, z, is_known in pairs]
+        return np.array(right), np.array([float(is_known.sum()) for is_known in known])
 
     # -- what subclasses say ------------------------------------------------------------------
 
@@ -176,6 +223,29 @@ class ConditionalEstimator(FieldEstimator):
     ) -> tuple[list[FloatArray], int]:
         """Beliefs of each example's variables, and how many inferences did not converge."""
 
+    def _fixed_options(self, X: Examples, Y: Examples) -> dict[str, Any]:
+        """Options that fits on some of the examples take over from all of them."""
+        return {}
+
+    def _fitted_problem(self, problem: Problem, choice: Choice | None) -> Problem:
+        """What is minimised: the problem, or independent variables if these were chosen."""
+        return problem
+
+    def _penalty_of(self, problem: Problem, l2: Any) -> float | FloatArray:
+        """The penalty of each weight of a problem."""
+        if isinstance(l2, RelativePenalty):
+            raise InvalidInputError(
+                f"l2 must be a number or numbers by block for {type(self).__name__}, got {l2!r}"
+            )
+        return l2_by_block(l2, self._block_shapes)
+
+    def _first_weights(self, problem: Problem, choice: Choice | None) -> FloatArray | None:
+        """Where learning begins if the user does not say; ``None``: at zero."""
+        return None
+
+    def _compare_with_independent(self, problem: Problem, validation: Any) -> None:
+        """Say so if independent variables score better on held-out examples."""
+
     def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
         """Values of one example's variables (along the first axis) in the user's shape."""
         return values
@@ -190,6 +260,9 @@ class ConditionalEstimator(FieldEstimator):
         super()._check_options()
         require_integer("batch_size", self.batch_size, at_least=1, or_none=True)
         require_flag("fit_intercept", self.fit_intercept)
+
+    def _check_l2(self) -> None:
+        check_l2(self.l2)
 
     def _decoding(self, objective: Objective) -> str:
         require_one_of("decode", self.decode, ("marginals", "map"), or_none=True)
@@ -208,6 +281,17 @@ class ConditionalEstimator(FieldEstimator):
         return lambda weights: accuracy(labels, self._best_labels(objective, encoded, weights)[0])
 
 
+def _template(problem: Problem) -> Template:
+    assert isinstance(problem, TemplateProblem)
+    return problem.parts[0].template
+
+
+def _independent(problem: Problem) -> TemplateProblem:
+    """The same examples with independent variables."""
+    assert isinstance(problem, TemplateProblem)
+    return TemplateProblem(Independent(), problem.parts, problem.n_jobs)
+
+
 class FactorGraphCRF(ConditionalEstimator):
     """Abstract base: subclasses measure and read one example, and name the blocks of its tables.
 
@@ -216,13 +300,18 @@ class FactorGraphCRF(ConditionalEstimator):
     """
 
     _takes_weight_sets = True
+    _has_scales = True
 
-    pairwise: Tying
+    unary: str
+    pairwise: Tying | Literal["auto"]
     n_labels: int | None
     ignore_label: int | None
 
     n_labels_: int
     n_features_in_: int
+    #: What ``unary`` has become: ``"full"`` or ``"scale"``.
+    unary_: str
+    _block_scales: Scales
 
     # -- further public methods -----------------------------------------------------------------
 
@@ -270,6 +359,11 @@ class FactorGraphCRF(ConditionalEstimator):
 
     # -- what subclasses say ------------------------------------------------------------------
 
+    @property
+    @abstractmethod
+    def _plain_tables(self) -> Tying:
+        """Constant tables of edges, where ``pairwise="auto"``."""
+
     @abstractmethod
     def _measure(self, index: int, x: Any) -> tuple[tuple[int, ...], int]:
         """Shape of an example's labels and the number of its edges; refuses other shapes."""
@@ -284,7 +378,8 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _check_options(self) -> None:
         super()._check_options()
-        require_one_of("pairwise", self.pairwise, get_args(Tying))
+        require_one_of("unary", self.unary, ("auto", "full", "scale"))
+        require_one_of("pairwise", self.pairwise, ("auto", *get_args(Tying)))
         require_integer("n_labels", self.n_labels, at_least=2, or_none=True)
         require_integer("ignore_label", self.ignore_label, or_none=True)
 
@@ -305,7 +400,66 @@ class FactorGraphCRF(ConditionalEstimator):
             groups = self._groups(X)
         parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
         self._block_shapes = block_shapes(objective.templates(parts[0].template))
+        self._block_scales = block_scales(objective, parts)
         return make_problem("graphs", objective, GraphData(parts, self.n_jobs))
+
+    # -- learning: independent variables first --------------------------------------------------
+
+    def _fixed_options(self, X: Examples, Y: Examples) -> dict[str, Any]:
+        labels = self._checked_labels(X, Y, None)
+        fixed = {"n_labels": count_labels(labels, self.n_labels)}
+        return fixed
+
+    def _fitted_problem(self, problem: Problem, choice: Choice | None) -> Problem:
+        if choice is None or not choice.is_independent:
+            return problem
+        return problem if isinstance(problem.objective, Independent) else _independent(problem)
+
+    def _penalty_of(self, problem: Problem, l2: Any) -> float | FloatArray:
+        shapes = self._block_shapes
+        if isinstance(problem.objective, Independent):
+            shapes = block_shapes((_template(problem),))
+        if isinstance(l2, RelativePenalty):
+            l2 = l2.by_block(
+                {name: self._block_scales[name.split(", sweep ")[0]] for name in shapes}
+            )
+        elif isinstance(l2, Mapping) and isinstance(problem.objective, Independent):
+            l2 = {name: value for name, value in l2.items() if name in shapes}
+        return l2_by_block(l2, shapes)
+
+    def _first_weights(self, problem: Problem, choice: Choice | None) -> FloatArray | None:
+        if choice is not None and choice.start is not None:
+            return choice.start
+        objective = problem.objective
+        if not problem.is_smooth or isinstance(objective, Independent):
+            return None
+        return self._independent_weights(problem, self.l2 if choice is None else choice.l2)
+
+    def _independent_weights(self, problem: Problem, l2: Any) -> FloatArray:
+        """Weights of independent variables, with couplings of zero."""
+        alone = _independent(problem)
+        own = self._penalty_of(alone, l2)
+        learner = LBFGS(max_iter=self.max_iter, tol=max(PATH_TOL, self.tol))
+        with one_blas_thread():
+            return learner.minimize(
+                alone, np.zeros(alone.n_weights), penalty=Penalty(l2=own)
+            ).weights
+
+    def _compare_with_independent(self, problem: Problem, validation: Any) -> None:
+        if isinstance(problem.objective, Independent):
+            return
+        weights = self._independent_weights(problem, self.l2)
+        field, sizes = self._right_labels(self._objective(), self.weights_, *validation)
+        alone, _ = self._right_labels(Independent(), weights, *validation)
+        lost = float((alone - field).sum() / sizes.sum())
+        if lost > standard_error(alone - field, sizes):
+            clause = (
+                "independent variables label more of the validation examples rightly, "
+                f"{alone.sum() / sizes.sum():.4f} against {field.sum() / sizes.sum():.4f}: stronger "
+                "penalties on couplings (l2='auto' chooses them) or another objective may help"
+            )
+            self.status_ = with_clauses(self.status_, [clause])
+            warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=3)
 
     def _is_stochastic(self, objective: Objective) -> bool:
         """Whether the learner takes its steps part by part."""
@@ -358,12 +512,37 @@ class FactorGraphCRF(ConditionalEstimator):
 
         if not hasattr(self, "n_features_in_"):
             self.n_features_in_ = int(self._example(0, X[0]).features.shape[1])
+            self.unary_ = self._form_of_unary(read, len(X))
         return read
+
+    def _form_of_unary(self, read: Callable[[int], Example], count: int) -> str:
+        """``"full"`` or ``"scale"``, as asked for or as the features are."""
+        if self.unary == "scale" and self.n_features_in_ != self.n_labels_:
+            raise InvalidInputError(
+                f"unary='scale' needs one feature for each of the {self.n_labels_} labels, "
+                f"got {self.n_features_in_} features"
+            )
+        if self.unary != "auto":
+            return self.unary
+        if self.n_features_in_ != self.n_labels_:
+            return "full"
+        are_given = all(are_log_probabilities(read(index).features) for index in range(count))
+        return "scale" if are_given else "full"
+
+    def _tyings(self) -> tuple[Tying, Tying]:
+        """The form of constant tables, and of those of edge features."""
+        if self.pairwise == "auto":
+            return self._plain_tables, "potts"
+        return self.pairwise, self.pairwise
 
     def _blocks(
         self, graph: FactorGraph, features: Any, edge_features: FloatArray | None
     ) -> list[Block]:
-        blocks = [Block.unary(graph, features, name="unary")]
+        blocks = [
+            Block.scaled(graph, features, name="unary")
+            if self.unary_ == "scale"
+            else Block.unary(graph, features, name="unary")
+        ]
         if self.fit_intercept:
             blocks.append(Block.unary(graph, name="intercept"))
         return blocks + self._edge_blocks(graph, edge_features)
@@ -398,12 +577,20 @@ class FactorGraphCRF(ConditionalEstimator):
     # -- files --------------------------------------------------------------------------------
 
     def _model_metadata(self) -> dict[str, Any]:
-        return {"n_labels": self.n_labels_, "n_features_in": self.n_features_in_}
+        return {
+            "n_labels": self.n_labels_,
+            "n_features_in": self.n_features_in_,
+            "unary": self.unary_,
+        }
 
     def _restore_model(self, stored: Stored) -> None:
         most = max(len(self.weights_), 1)
         self.n_features_in_ = stored.integer("n_features_in", 1, most)
         self.n_labels_ = stored.integer("n_labels", 2, max(most // self.n_features_in_, 2))
+        self.unary_ = "full"
+        if "unary" in stored.numbers:  # not in files of version 0.1
+            self.unary_ = stored.text("unary")
+            require_one_of("unary", self.unary_, ("full", "scale"))
 
     def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
         graph, edge_features = self._smallest()

@@ -7,8 +7,8 @@ The table ``V`` is a constant and, where edges have features ``e_ij``, a linear 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +39,24 @@ class GraphCRF(FactorGraphCRF):
         A name (``"trw"``, ``"likelihood"``, ``"pseudolikelihood"``, ...) or an object such as
         ``Likelihood(SumProduct(TreeReweighted()))``.
     l2, l1
-        Penalties ``l2/2 |w|^2 + l1 |w|_1`` on all weights, beside the sum over examples.
+        Penalties ``l2/2 |w|^2 + l1 |w|_1`` on all weights, beside the sum over examples.  ``l2``
+        may be a dictionary of numbers by the names of the blocks, or ``"auto"``: chosen on a
+        quarter of the examples, which is held out, from independent variables to ever weaker
+        penalties on couplings.  ``status_`` says what was chosen, ``path_`` has the fits.
     learner
         ``None`` chooses: L-BFGS where the objective is smooth.
     max_iter, tol
         Limits of the learner.
     fit_intercept
         Give every label a constant besides the features.
+    unary
+        ``"full"``: each label has a weight for each feature.  ``"scale"``: features are scores of
+        the labels, such as log-probabilities of a classifier, and share one weight.  ``"auto"``:
+        ``"scale"`` if the features of every training example are log-probabilities of its labels.
     pairwise
         Tables of neighbouring nodes: ``"symmetric"`` (edges have no direction), ``"full"`` (an edge
-        points from its first node to its second), ``"potts"`` or ``"potts-labels"``.
+        points from its first node to its second), ``"potts"``, ``"potts-labels"`` or ``"auto"``: a
+        symmetric table, and Potts for edge features, which then say how alike neighbours are.
     decode
         ``"marginals"`` (label of largest belief), ``"map"`` (jointly best), ``None``: as the
         objective was made for.
@@ -78,13 +86,14 @@ class GraphCRF(FactorGraphCRF):
         self,
         objective: str | Objective = "trw",
         *,
-        l2: float = 1e-3,  # as for grids
+        l2: float | Mapping[str, float] | Literal["auto"] = "auto",
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
         tol: float = 1e-5,
         fit_intercept: bool = True,
-        pairwise: Tying = "symmetric",
+        unary: str = "auto",
+        pairwise: Tying | Literal["auto"] = "auto",
         decode: str | None = None,
         n_labels: int | None = None,
         ignore_label: int | None = None,
@@ -100,6 +109,7 @@ class GraphCRF(FactorGraphCRF):
         self.max_iter = max_iter
         self.tol = tol
         self.fit_intercept = fit_intercept
+        self.unary = unary
         self.pairwise = pairwise
         self.decode = decode
         self.n_labels = n_labels
@@ -108,6 +118,10 @@ class GraphCRF(FactorGraphCRF):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    @property
+    def _plain_tables(self) -> Tying:
+        return "symmetric"
 
     def _measure(self, index: int, x: Any) -> tuple[tuple[int, ...], int]:
         nodes, edges, _ = _unpacked(index, x)
@@ -140,7 +154,7 @@ class GraphCRF(FactorGraphCRF):
 
     def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
         factors = np.arange(graph.n_factors)
-        return edge_blocks(graph, "edges", factors, self.pairwise, self.n_labels_, edge_features)
+        return edge_blocks(graph, "edges", factors, self._tyings(), self.n_labels_, edge_features)
 
     def _model_metadata(self) -> dict[str, Any]:
         return {**super()._model_metadata(), "n_edge_features": self.n_edge_features_}

@@ -8,8 +8,8 @@ much the features of the two pixels differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,18 +39,26 @@ class GridCRF(FactorGraphCRF):
         A name (``"trw"``, ``"likelihood"``, ``"pseudolikelihood"``, ...) or an object such as
         ``Likelihood(SumProduct(TreeReweighted()))``.
     l2, l1
-        Penalties ``l2/2 |w|^2 + l1 |w|_1`` on all weights, beside the sum over examples.
+        Penalties ``l2/2 |w|^2 + l1 |w|_1`` on all weights, beside the sum over examples.  ``l2``
+        may be a dictionary of numbers by the names of the blocks, or ``"auto"``: chosen on a
+        quarter of the examples, which is held out, from independent variables to ever weaker
+        penalties on couplings.  ``status_`` says what was chosen, ``path_`` has the fits.
     learner
         ``None`` chooses: L-BFGS where the objective is smooth.
     max_iter, tol
         Limits of the learner.
     fit_intercept
         Give every label a constant besides the features.
+    unary
+        ``"full"``: each label has a weight for each feature.  ``"scale"``: features are scores of
+        the labels, such as log-probabilities of a classifier, and share one weight.  ``"auto"``:
+        ``"scale"`` if the features of every training example are log-probabilities of its labels.
     neighbors
         4, or 8 with the diagonals.
     pairwise
         Tables of neighbouring pixels: ``"full"``, ``"symmetric"``, ``"potts"`` (one weight for
-        equal labels) or ``"potts-labels"`` (one for each label).
+        equal labels), ``"potts-labels"`` (one for each label) or ``"auto"``: a full table
+        (symmetric, where directions are shared), and Potts for ``edge_features``.
     directions
         ``"separate"`` tables for each direction, or ``"shared"`` (not for full tables, whose two
         axes differ in meaning from one direction to the next).
@@ -87,14 +95,15 @@ class GridCRF(FactorGraphCRF):
         self,
         objective: str | Objective = "trw",
         *,
-        l2: float = 1e-3,  # many pixels for few weights: only to keep them finite
+        l2: float | Mapping[str, float] | Literal["auto"] = "auto",
         l1: float = 0.0,
         learner: Any = None,
         max_iter: int = 200,
         tol: float = 1e-5,
         fit_intercept: bool = True,
+        unary: str = "auto",
         neighbors: int = 4,
-        pairwise: Tying = "full",
+        pairwise: Tying | Literal["auto"] = "auto",
         directions: str = "separate",
         edge_features: bool | Sequence[int] = False,
         decode: str | None = None,
@@ -112,6 +121,7 @@ class GridCRF(FactorGraphCRF):
         self.max_iter = max_iter
         self.tol = tol
         self.fit_intercept = fit_intercept
+        self.unary = unary
         self.neighbors = neighbors
         self.pairwise = pairwise
         self.directions = directions
@@ -123,6 +133,10 @@ class GridCRF(FactorGraphCRF):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    @property
+    def _plain_tables(self) -> Tying:
+        return "symmetric" if self.directions == "shared" else "full"
 
     def _check_options(self) -> None:
         super()._check_options()
@@ -190,7 +204,7 @@ class GridCRF(FactorGraphCRF):
             block
             for name, factors in types
             for block in edge_blocks(
-                graph, name, factors, self.pairwise, self.n_labels_, edge_features
+                graph, name, factors, self._tyings(), self.n_labels_, edge_features
             )
         ]
 
@@ -206,18 +220,21 @@ def edge_blocks(
     graph: FactorGraph,
     name: str,
     factors: NDArray[Any],
-    tying: Tying,
+    tyings: tuple[Tying, Tying],
     n_labels: int,
     edge_features: FloatArray | None,
 ) -> list[Block]:
-    """A constant table for some factors and, if they have features, one for each feature."""
+    """A constant table for some factors and, if they have features, one for each feature.
+
+    ``tyings`` are the forms of the two.
+    """
     shape = (n_labels, n_labels)  # for a graph that has no such factor
-    blocks = [Block.tables(graph, tying, factors=factors, name=name, shape=shape)]
+    blocks = [Block.tables(graph, tyings[0], factors=factors, name=name, shape=shape)]
     if edge_features is not None:
         blocks.append(
             Block.tables(
                 graph,
-                tying,
+                tyings[1],
                 edge_features[factors],
                 factors=factors,
                 name=f"{name}_features",

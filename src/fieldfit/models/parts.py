@@ -37,6 +37,7 @@ __all__ = [
     "GraphData",
     "beliefs_of",
     "best_labels",
+    "block_scales",
     "block_shapes",
     "bounds_of",
     "draw_labels",
@@ -163,6 +164,24 @@ def block_shapes(templates: Sequence[Template]) -> dict[str, tuple[int, ...]]:
         for sweep, template in enumerate(templates, start=1)
         for block in template.blocks
     }
+
+
+def block_scales(objective: Objective, parts: Sequence[Part]) -> dict[str, tuple[float, bool]]:
+    """Sums of squares of what the weights of each block multiply, and whether it couples variables.
+
+    Blocks that are not the model's own (of entropies) count as couplings; see
+    `fieldfit.models.penalties`.
+    """
+    scales: dict[str, tuple[float, bool]] = {}
+    for part in parts:
+        mean = 1.0 if part.example_weights is None else float(part.example_weights.mean())
+        for template in dict.fromkeys(objective.templates(part.template)):
+            is_own = template is part.template
+            for block in template.blocks:
+                before, _ = scales.get(block.name, (0.0, False))
+                couples = block.part == "factors" or not is_own
+                scales[block.name] = (before + mean * block.sum_of_squares(), couples)
+    return scales
 
 
 def _union(graphs: list[FactorGraph], unions: dict[tuple[int, ...], Batch]) -> Batch:

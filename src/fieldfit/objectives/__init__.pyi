@@ -6,6 +6,7 @@ from fieldfit.objectives.camel import Camel as Camel
 from fieldfit.objectives.contrastive import ContrastiveFreeEnergy as ContrastiveFreeEnergy
 from fieldfit.objectives.contrastive_divergence import ContrastiveDivergence as ContrastiveDivergence
 from fieldfit.objectives.implicit_loss import ImplicitLoss as ImplicitLoss
+from fieldfit.objectives.independent import Independent as Independent
 from fieldfit.objectives.likelihood import Likelihood as Likelihood
 from fieldfit.objectives.marginal_losses import MarginalLoss as MarginalLoss
 from fieldfit.objectives.max_margin import MaxMargin as MaxMargin
@@ -22,6 +23,7 @@ __all__ = [
     "ContrastiveFreeEnergy",
     "Evaluation",
     "ImplicitLoss",
+    "Independent",
     "Likelihood",
     "MLEStruct",
     "MarginalLoss",

@@ -91,6 +91,9 @@ class AttributeBlock(Block):
     def n_weights(self) -> int:
         return self.layout.n_states
 
+    def _n_features(self) -> int:
+        return len(self.layout.state_offsets) - 1
+
     @property
     def weight_shape(self) -> tuple[int, ...]:
         """A table if every pair has a weight, otherwise one row."""
