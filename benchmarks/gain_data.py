@@ -1,8 +1,8 @@
 """Real tasks with the log-probabilities of a classifier as features, for `benchmarks.gain`.
 
-A task is what a practitioner brings: a classifier that looks at one pixel, region, cell or letter at
-a time (gradient boosting or logistic regression with scikit-learn's defaults), its log-probabilities
-for the training data out of fold, and the structure that it does not see.
+A task is what a practitioner brings: a classifier that looks at one pixel, region, cell or letter
+at a time (gradient boosting or logistic regression with scikit-learn's defaults), its
+log-probabilities for the training data out of fold, and the structure that it does not see.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def _examples(raw: _Raw, log_probabilities: Any) -> tuple[list[Any], list[Array]
 
 
 def _camvid(rng: np.random.Generator) -> tuple[_Raw, _Raw]:
-    """Street scenes of 60 x 80 pixels, 11 labels: 60 pictures to learn from, 60 to test."""
+    """Street scenes of 60 x 80 pixels, 11 labels: 30 pictures to learn from, 60 to test."""
     (x, y), (x_test, y_test) = street_scenes()
-    own, new = rng.choice(len(x), 60, replace=False), rng.choice(len(x_test), 60, replace=False)
+    own, new = rng.choice(len(x), 30, replace=False), rng.choice(len(x_test), 60, replace=False)
     return _Raw(x[own], y[own]), _Raw(x_test[new], y_test[new])
 
 
@@ -105,7 +105,9 @@ def _horses(rng: np.random.Generator) -> tuple[_Raw, _Raw]:
     chosen = rng.permutation(len(data["images"]))
     sets = []
     for part in (chosen[:100], chosen[100:200]):
-        sets.append(_Raw(scene_features(data["images"][part]), data["masks"][part].astype(np.int32)))
+        sets.append(
+            _Raw(scene_features(data["images"][part]), data["masks"][part].astype(np.int32))
+        )
     return sets[0], sets[1]
 
 

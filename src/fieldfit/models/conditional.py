@@ -451,12 +451,12 @@ class FactorGraphCRF(ConditionalEstimator):
         weights = self._independent_weights(problem, self.l2)
         field, sizes = self._right_labels(self._objective(), self.weights_, *validation)
         alone, _ = self._right_labels(Independent(), weights, *validation)
-        lost = float((alone - field).sum() / sizes.sum())
-        if lost > standard_error(alone - field, sizes):
+        score, plain = field.sum() / sizes.sum(), alone.sum() / sizes.sum()
+        if plain - score > standard_error(alone - field, sizes):
             clause = (
-                "independent variables label more of the validation examples rightly, "
-                f"{alone.sum() / sizes.sum():.4f} against {field.sum() / sizes.sum():.4f}: stronger "
-                "penalties on couplings (l2='auto' chooses them) or another objective may help"
+                "independent variables do better on the validation examples, accuracy "
+                f"{plain:.4f} against {score:.4f}: stronger penalties on couplings (l2='auto' "
+                "chooses them) or another objective may help"
             )
             self.status_ = with_clauses(self.status_, [clause])
             warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=3)
