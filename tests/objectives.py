@@ -21,6 +21,7 @@ from fieldfit.objectives.base import Objective
 from fieldfit.objectives.camel import Camel
 from fieldfit.objectives.contrastive import ContrastiveFreeEnergy
 from fieldfit.objectives.implicit_loss import ImplicitLoss
+from fieldfit.objectives.independent import Independent
 from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.max_margin import MaxMargin, Perceptron
 from fieldfit.objectives.mle_struct import MLEStruct
@@ -120,6 +121,7 @@ OBJECTIVES = (
     _blocks("overlapping blocks", overlapping),
     _blocks("one block", everything),
     Entry("tree blocks", PseudoLikelihood("tree", max_missing=20)),
+    Entry("independent", Independent(), twin.independent),
     Entry("piecewise", Piecewise(), twin.piecewise, above=True),
     Entry("piecewise, shared", Piecewise("shared"), twin.shared_piecewise, above=True),
     Entry("CAMEL(0)", Camel("camel0", tol=1e-12), everywhere=False, above=True),

@@ -43,6 +43,17 @@ def agreeing(table, labels):
     return table[tuple(slice(None) if y < 0 else slice(y, y + 1) for y in labels)]
 
 
+def independent(graph, potentials, labels):
+    """Unary tables and factors of arity one; all others are left out."""
+    unary = [potentials.unary(i).copy() for i in range(graph.n_variables)]
+    for a in range(graph.n_factors):
+        if len(graph.scope(a)) == 1:
+            unary[graph.scope(a)[0]] += potentials.factor(a)
+    return sum(
+        log_sum(table) - log_sum(agreeing(table, [labels[i]])) for i, table in enumerate(unary)
+    )
+
+
 def piecewise(graph, potentials, labels):
     """Every table by itself."""
     total = 0.0

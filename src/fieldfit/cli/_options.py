@@ -9,16 +9,23 @@ from collections.abc import Callable
 __all__ = ["count", "number", "word_pair", "words"]
 
 
-def number(requirement: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:
-    """A finite number for which ``allowed`` holds."""
+def number(
+    requirement: str, allowed: Callable[[float], bool], words: tuple[str, ...] = ()
+) -> Callable[[str], float | str]:
+    """A finite number for which ``allowed`` holds, or one of ``words``."""
 
-    def parse(text: str) -> float:
+    def parse(text: str) -> float | str:
+        if text in words:
+            return text
         try:
             value = float(text)
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and allowed(value)):
-            raise argparse.ArgumentTypeError(f"must be a number {requirement}, got {text!r}")
+            further = "".join(f" or {word!r}" for word in words)
+            raise argparse.ArgumentTypeError(
+                f"must be a number {requirement}{further}, got {text!r}"
+            )
         return value
 
     return parse

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from fieldfit._registry import find
+from fieldfit._registry import OBJECTIVES_OF, find
 from fieldfit.cli._options import count, number
 from fieldfit.cli._output import (
     Reporter,
@@ -79,14 +79,23 @@ def _add_kind(kinds: argparse._SubParsersAction[Any], kind: Kind) -> None:
         default=defaults["objective"],
         help=f"one of {', '.join(kind.objectives)} (default: {defaults['objective']})",
     )
-    for name, meaning in (("l2", "lambda in lambda/2 |w|^2"), ("l1", "factor of |w|_1")):
-        learning.add_argument(
-            f"--{name}",
-            metavar="X",
-            type=number("of at least 0", lambda x: x >= 0),
-            default=defaults[name],
-            help=f"{meaning}, beside the sum over examples (default: {defaults[name]:g})",
-        )
+    may_choose = kind.objectives == OBJECTIVES_OF["conditional"]
+    chosen = "; auto: chosen on held-out examples" if may_choose else ""
+    learning.add_argument(
+        "--l2",
+        metavar="X",
+        type=number("of at least 0", lambda x: x >= 0, ("auto",) if may_choose else ()),
+        default=defaults["l2"],
+        help=f"lambda in lambda/2 |w|^2, beside the sum over examples{chosen} "
+        f"(default: {defaults['l2']})",
+    )
+    learning.add_argument(
+        "--l1",
+        metavar="X",
+        type=number("of at least 0", lambda x: x >= 0),
+        default=defaults["l1"],
+        help=f"factor of |w|_1 (default: {defaults['l1']:g})",
+    )
     learning.add_argument(
         "--max-iter",
         metavar="N",

@@ -143,7 +143,7 @@ class ConditionalEstimator(FieldEstimator):
             start,
             default_start=self._first_weights(fitted, choice) if start is None else None,
             checkpoint=checkpoint,
-            validation=self._validation(objective, validation),
+            validation=self._validation(fitted.objective or objective, validation),
             l2=l2,
             clauses=() if choice is None else (choice.sentence,),
         )
@@ -439,7 +439,7 @@ class FactorGraphCRF(ConditionalEstimator):
         """Weights of independent variables, with couplings of zero."""
         alone = _independent(problem)
         own = self._penalty_of(alone, l2)
-        learner = LBFGS(max_iter=self.max_iter, tol=max(PATH_TOL, self.tol))
+        learner = LBFGS(tol=max(PATH_TOL, self.tol))
         with one_blas_thread():
             return learner.minimize(
                 alone, np.zeros(alone.n_weights), penalty=Penalty(l2=own)

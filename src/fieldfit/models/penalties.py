@@ -64,7 +64,8 @@ DEFAULT_STRENGTH = 1e-3
 #: Penalties of models whose features are not separate from their couplings (chains).
 PLAIN_L2 = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 #: Fewer examples give no standard error worth the name.
-FEWEST_EXAMPLES = 6
+FEWEST_EXAMPLES = 8
+FEWEST_HELD_OUT = 3
 HELD_OUT_SHARE = 0.25
 #: Penalties worse than the best by more than a standard error, after which the search ends.
 PATIENCE = 2
@@ -231,7 +232,7 @@ def choose_penalty(
 def _split(data: _Data, random_state: Any) -> tuple[_Data, _Data]:
     count = len(data.X)
     order = np.random.default_rng(as_seed(random_state)).permutation(count)
-    n_held_out = max(2, round(HELD_OUT_SHARE * count))
+    n_held_out = max(FEWEST_HELD_OUT, round(HELD_OUT_SHARE * count))
     return data.part(np.sort(order[n_held_out:])), data.part(np.sort(order[:n_held_out]))
 
 

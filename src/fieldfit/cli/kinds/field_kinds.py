@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphKind", "GridKind"]
 
-PAIRWISE = ("full", "symmetric", "potts", "potts-labels")
+PAIRWISE = ("auto", "full", "symmetric", "potts", "potts-labels")
 
 
 class _FieldKind(Kind):
@@ -31,8 +31,15 @@ class _FieldKind(Kind):
         parser.add_argument(
             "--pairwise",
             choices=PAIRWISE,
-            default=self.defaults["pairwise"],
-            help=f"tables of neighbours (default: {self.defaults['pairwise']})",
+            default="auto",
+            help=f"tables of neighbours (default: {self.defaults['tables']}; Potts for features)",
+        )
+        parser.add_argument(
+            "--unary",
+            choices=("auto", "full", "scale"),
+            default="auto",
+            help="a weight for each feature and label (full), or one factor of given scores of the "
+            "labels (scale); default: scale if features are log-probabilities of the labels",
         )
         parser.add_argument(
             "--n-labels", metavar="K", type=count(2), help="labels are 0..K-1 (default: as seen)"
@@ -47,7 +54,7 @@ class _FieldKind(Kind):
         )
 
     def parameters(self, args: argparse.Namespace, reader: Any) -> dict[str, Any]:
-        names = ("pairwise", "n_labels", "decode", "batch_size")
+        names = ("pairwise", "unary", "n_labels", "decode", "batch_size")
         return {name: getattr(args, name) for name in names}
 
     def score(self, model: Any, data: Data) -> Report:
@@ -91,7 +98,8 @@ class _FieldKind(Kind):
 
         names, values = [], []
         for block, array in model.weight_blocks_.items():
-            names += _weight_names(block, array, model.n_labels_, model.pairwise)
+            tying = model._tyings()[block.endswith("_features")]
+            names += _weight_names(block, array, model.n_labels_, tying)
             values.append(array.reshape(-1))
         weights = np.concatenate(values)
         order = np.argsort(-np.abs(weights), kind="stable")[:count]
@@ -101,6 +109,8 @@ class _FieldKind(Kind):
 
 def _weight_names(block: str, array: NDArray[np.float64], n_labels: int, tying: str) -> list[str]:
     """What each weight of a block stands for."""
+    if block == "unary" and array.size == 1:
+        return ["scale of the given scores"]
     if block == "unary":
         n_features = array.size // n_labels
         return [
@@ -173,8 +183,8 @@ class GridKind(_FieldKind):
     example = "fieldfit fit grid --train scenes.npz --objective trw --model scenes.ff"
     unit = "pixels"
     defaults: ClassVar[dict[str, Any]] = {
-        "objective": "trw", "l2": 1e-3, "l1": 0.0, "max_iter": 200, "tol": 1e-5,
-        "pairwise": "full", "neighbors": 4, "directions": "separate",
+        "objective": "trw", "l2": "auto", "l1": 0.0, "max_iter": 200, "tol": 1e-5,
+        "tables": "full", "neighbors": 4, "directions": "separate",
     }  # fmt: skip
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
@@ -295,8 +305,8 @@ class GraphKind(_FieldKind):
     example = "fieldfit fit graph --train graphs.jsonl --objective bethe --model graphs.ff"
     unit = "nodes"
     defaults: ClassVar[dict[str, Any]] = {
-        "objective": "trw", "l2": 1e-3, "l1": 0.0, "max_iter": 200, "tol": 1e-5,
-        "pairwise": "symmetric",
+        "objective": "trw", "l2": "auto", "l1": 0.0, "max_iter": 200, "tol": 1e-5,
+        "tables": "symmetric",
     }  # fmt: skip
 
     def reader(self, args: argparse.Namespace) -> Reader:
