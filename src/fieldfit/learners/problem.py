@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -184,11 +185,18 @@ class TemplateProblem(Problem):
         self._states = [None] * self.n_parts
 
     def first_weights(self, start: FloatArray | None) -> FloatArray:
-        """Zeros, weights for all sets, or those for potentials.
+        """Zeros, weights for all sets, those for potentials, or those of single variables.
 
-        The latter are repeated where every sweep has its own; other sets (of entropies) begin at 0.
+        Weights for potentials are repeated where every sweep has its own; other sets (of entropies)
+        begin at 0.  Weights of the blocks of single variables, if these come first, are those of an
+        independent model, to which couplings of 0 are added.
         """
         own = self._templates[0][0]
+        n_unary = sum(
+            block.n_weights for block in takewhile(lambda block: block.part == "unary", own.blocks)
+        )
+        if start is not None and start.shape == (n_unary,):
+            start = np.concatenate([start, np.zeros(own.n_weights - n_unary)])
         if start is None or start.shape != (own.n_weights,):
             return super().first_weights(start)  # its length is checked by the learner
         return np.concatenate(

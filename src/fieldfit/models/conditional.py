@@ -18,18 +18,23 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from fieldfit._parallel import one_blas_thread
 from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_one_of
-from fieldfit.errors import InvalidInputError, NoGainWarning, Place, TooLargeError
+from fieldfit.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    NoGainWarning,
+    Place,
+    TooLargeError,
+)
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Template, Tying
 from fieldfit.io.stored import Stored
-from fieldfit.learners.base import Learner, Penalty, Validation
-from fieldfit.learners.lbfgs import LBFGS
-from fieldfit.learners.problem import Part, Problem, TemplateProblem
+from fieldfit.learners.base import Learner, Validation
+from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import (
     FieldEstimator,
     Path,
@@ -55,6 +60,7 @@ from fieldfit.models.parts import (
     bounds_of,
     draw_labels,
     even_groups,
+    isolated_variables,
     make_parts,
     mini_batches,
     require_draws,
@@ -71,12 +77,15 @@ from fieldfit.models.penalties import (
     standard_error,
 )
 from fieldfit.objectives.base import Objective
-from fieldfit.objectives.independent import Independent
 
 __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
 Examples = Sequence[Any]
 
+#: Blocks of weights of single variables, which come first.
+UNARY_BLOCKS = ("unary", "intercept")
+#: Of independent variables: a convex problem of few weights.
+INDEPENDENT_ITERATIONS = 200
 #: Of the tables of one example, which are in memory at once.
 MAX_TABLE_BYTES = 4e9
 
@@ -135,24 +144,46 @@ class ConditionalEstimator(FieldEstimator):
         if self.l2 == AUTO:
             choice = choose_penalty(self, X, Y, weights, validation, self._fixed_options(X, Y))
             self.path_ = choice.path
+        l2 = self.l2 if choice is None else choice.l2
         problem = self._problem(objective, X, Y, weights)
-        fitted = self._fitted_problem(problem, choice)
-        l2 = self._penalty_of(fitted, self.l2 if choice is None else choice.l2)
+        alone = self._independent_fit(X, Y, weights, l2, start, choice, validation)
+        if choice is not None and choice.is_independent and alone is not None:
+            self._take_independent(alone, problem, choice)
+            warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=2)
+            return self
+        first = None if alone is None else alone.weights_
         self._learn(
-            fitted,
+            problem,
             start,
-            default_start=self._first_weights(fitted, choice) if start is None else None,
+            default_start=first if choice is None or choice.start is None else choice.start,
             checkpoint=checkpoint,
-            validation=self._validation(fitted.objective or objective, validation),
-            l2=l2,
+            validation=self._validation(objective, validation),
+            l2=self._penalty_of(l2),
             clauses=() if choice is None else (choice.sentence,),
         )
-        self.weights_ = problem.first_weights(self.weights_)
-        if fitted is not problem:
-            warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=2)
-        elif choice is None and validation is not None:
-            self._compare_with_independent(problem, validation)
+        if alone is not None and choice is None and validation is not None:
+            self._compare(alone, *validation)
         return self
+
+    def _take_independent(self, alone: Any, problem: Problem, choice: Choice) -> None:
+        """Become the fitted independent variables, with couplings of zero."""
+        self.weights_ = problem.first_weights(alone.weights_)
+        self.n_iter_, self.converged_, self.trace_ = alone.n_iter_, alone.converged_, alone.trace_
+        self.status_ = with_clauses(alone.status_, [choice.sentence])
+
+    def _compare(self, alone: Any, X: Examples, Y: Examples) -> None:
+        """Say so if independent variables label held-out examples better."""
+        field, sizes = self._right_labels(X, Y)
+        plain, _ = alone._right_labels(X, Y)
+        score, other = field.sum() / sizes.sum(), plain.sum() / sizes.sum()
+        if other - score > standard_error(plain - field, sizes):
+            clause = (
+                "independent variables do better on the validation examples, accuracy "
+                f"{other:.4f} against {score:.4f}: stronger penalties on couplings (l2='auto' "
+                "chooses them) or another objective may help"
+            )
+            self.status_ = with_clauses(self.status_, [clause])
+            warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=3)
 
     def predict(self, X: Examples) -> list[NDArray[Any]]:
         """Labels of each example: of largest belief, or jointly best with ``decode="map"``."""
@@ -180,12 +211,10 @@ class ConditionalEstimator(FieldEstimator):
         self._warn(n_failed, len(X))
         return accuracy(labels, found)
 
-    def _right_labels(
-        self, objective: Objective, weights: FloatArray, X: Examples, Y: Examples
-    ) -> tuple[FloatArray, FloatArray]:
+    def _right_labels(self, X: Examples, Y: Examples) -> tuple[FloatArray, FloatArray]:
         """How many known labels of each example are found, and how many there are."""
         labels = self._labels(X, Y)
-        found, _ = self._best_labels(objective, self._encode(X), weights)
+        found, _ = self._best_labels(self._objective(), self._encode(X), self.weights_)
         known = [y != -1 for y in labels]
         pairs = zip(labels, found, known, strict=True)
         right = [float((y[is_known] == z[is_known]).sum()) for y, z, is_known in pairs]
@@ -227,24 +256,26 @@ class ConditionalEstimator(FieldEstimator):
         """Options that fits on some of the examples take over from all of them."""
         return {}
 
-    def _fitted_problem(self, problem: Problem, choice: Choice | None) -> Problem:
-        """What is minimised: the problem, or independent variables if these were chosen."""
-        return problem
-
-    def _penalty_of(self, problem: Problem, l2: Any) -> float | FloatArray:
-        """The penalty of each weight of a problem."""
+    def _penalty_of(self, l2: Any) -> float | FloatArray:
+        """The penalty of each weight."""
         if isinstance(l2, RelativePenalty):
             raise InvalidInputError(
                 f"l2 must be a number or numbers by block for {type(self).__name__}, got {l2!r}"
             )
         return l2_by_block(l2, self._block_shapes)
 
-    def _first_weights(self, problem: Problem, choice: Choice | None) -> FloatArray | None:
-        """Where learning begins if the user does not say; ``None``: at zero."""
+    def _independent_fit(
+        self,
+        X: Examples,
+        Y: Examples,
+        weights: FloatArray | None,
+        l2: Any,
+        start: Any,
+        choice: Choice | None,
+        validation: Any,
+    ) -> Any:
+        """Fitted independent variables, where the fit needs them; else ``None``."""
         return None
-
-    def _compare_with_independent(self, problem: Problem, validation: Any) -> None:
-        """Say so if independent variables score better on held-out examples."""
 
     def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
         """Values of one example's variables (along the first axis) in the user's shape."""
@@ -279,17 +310,6 @@ class ConditionalEstimator(FieldEstimator):
         labels = self._labels(X, Y)
         encoded = self._encode(X, keep=True)
         return lambda weights: accuracy(labels, self._best_labels(objective, encoded, weights)[0])
-
-
-def _template(problem: Problem) -> Template:
-    assert isinstance(problem, TemplateProblem)
-    return problem.parts[0].template
-
-
-def _independent(problem: Problem) -> TemplateProblem:
-    """The same examples with independent variables."""
-    assert isinstance(problem, TemplateProblem)
-    return TemplateProblem(Independent(), problem.parts, problem.n_jobs)
 
 
 class FactorGraphCRF(ConditionalEstimator):
@@ -407,59 +427,45 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _fixed_options(self, X: Examples, Y: Examples) -> dict[str, Any]:
         labels = self._checked_labels(X, Y, None)
-        fixed = {"n_labels": count_labels(labels, self.n_labels)}
-        return fixed
+        return {"n_labels": count_labels(labels, self.n_labels)}
 
-    def _fitted_problem(self, problem: Problem, choice: Choice | None) -> Problem:
-        if choice is None or not choice.is_independent:
-            return problem
-        return problem if isinstance(problem.objective, Independent) else _independent(problem)
-
-    def _penalty_of(self, problem: Problem, l2: Any) -> float | FloatArray:
-        shapes = self._block_shapes
-        if isinstance(problem.objective, Independent):
-            shapes = block_shapes((_template(problem),))
+    def _penalty_of(self, l2: Any) -> float | FloatArray:
         if isinstance(l2, RelativePenalty):
-            l2 = l2.by_block(
-                {name: self._block_scales[name.split(", sweep ")[0]] for name in shapes}
-            )
-        elif isinstance(l2, Mapping) and isinstance(problem.objective, Independent):
-            l2 = {name: value for name, value in l2.items() if name in shapes}
-        return l2_by_block(l2, shapes)
+            l2 = l2.by_block(self._block_scales)
+        return l2_by_block(l2, self._block_shapes)
 
-    def _first_weights(self, problem: Problem, choice: Choice | None) -> FloatArray | None:
-        if choice is not None and choice.start is not None:
-            return choice.start
-        objective = problem.objective
-        if not problem.is_smooth or isinstance(objective, Independent):
+    def _independent_fit(
+        self,
+        X: Examples,
+        Y: Examples,
+        weights: FloatArray | None,
+        l2: Any,
+        start: Any,
+        choice: Choice | None,
+        validation: Any,
+    ) -> Any:
+        objective = self._objective()
+        is_chosen = choice is not None and choice.is_independent
+        is_start = start is None and (choice is None or choice.start is None)
+        is_compared = choice is None and validation is not None
+        if self._is_independent() or not (is_chosen or is_start or is_compared):
             return None
-        return self._independent_weights(problem, self.l2 if choice is None else choice.l2)
+        if not is_chosen and (objective.is_homogeneous or not objective.is_smooth):
+            return None  # margins have their own scale
+        if isinstance(l2, Mapping):
+            l2 = {name: value for name, value in l2.items() if name in UNARY_BLOCKS}
+        options = {"objective": "independent", "learner": None, "decode": None, "l1": 0.0}
+        options |= {"l2": l2, "n_labels": self.n_labels_, "unary": self.unary_, "verbose": 0}
+        options |= {"tol": self.tol if is_chosen else max(PATH_TOL, self.tol)}
+        model = clone(self).set_params(**options, max_iter=INDEPENDENT_ITERATIONS)
+        with warnings.catch_warnings():
+            if not is_chosen:
+                warnings.simplefilter("ignore", ConvergenceWarning)  # it is only a start
+            return model.fit(X, Y, sample_weight=weights)
 
-    def _independent_weights(self, problem: Problem, l2: Any) -> FloatArray:
-        """Weights of independent variables, with couplings of zero."""
-        alone = _independent(problem)
-        own = self._penalty_of(alone, l2)
-        learner = LBFGS(tol=max(PATH_TOL, self.tol))
-        with one_blas_thread():
-            return learner.minimize(
-                alone, np.zeros(alone.n_weights), penalty=Penalty(l2=own)
-            ).weights
-
-    def _compare_with_independent(self, problem: Problem, validation: Any) -> None:
-        if isinstance(problem.objective, Independent):
-            return
-        weights = self._independent_weights(problem, self.l2)
-        field, sizes = self._right_labels(self._objective(), self.weights_, *validation)
-        alone, _ = self._right_labels(Independent(), weights, *validation)
-        score, plain = field.sum() / sizes.sum(), alone.sum() / sizes.sum()
-        if plain - score > standard_error(alone - field, sizes):
-            clause = (
-                "independent variables do better on the validation examples, accuracy "
-                f"{plain:.4f} against {score:.4f}: stronger penalties on couplings (l2='auto' "
-                "chooses them) or another objective may help"
-            )
-            self.status_ = with_clauses(self.status_, [clause])
-            warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=3)
+    def _is_independent(self) -> bool:
+        """Whether there are no couplings at all."""
+        return self._objective().name == "independent"
 
     def _is_stochastic(self, objective: Objective) -> bool:
         """Whether the learner takes its steps part by part."""
@@ -488,6 +494,7 @@ class FactorGraphCRF(ConditionalEstimator):
         entries = []
         for index, x in enumerate(X):
             shape, n_edges = self._measure(index, x)
+            n_edges = 0 if self._is_independent() else n_edges
             entries.append(int(np.prod(shape)) * self.n_labels_ + n_edges * self.n_labels_**2)
         return entries
 
@@ -508,6 +515,9 @@ class FactorGraphCRF(ConditionalEstimator):
         def read(index: int) -> Example:
             example = self._example(index, X[index])
             require_features(Place("X", index), example.features, self.n_features_in_)
+            if self._is_independent():
+                graph = isolated_variables(example.graph.n_variables, self.n_labels_)
+                return Example(graph, example.features)
             return example
 
         if not hasattr(self, "n_features_in_"):
@@ -545,6 +555,8 @@ class FactorGraphCRF(ConditionalEstimator):
         ]
         if self.fit_intercept:
             blocks.append(Block.unary(graph, name="intercept"))
+        if self._is_independent():
+            return blocks
         return blocks + self._edge_blocks(graph, edge_features)
 
     def _parts(self, X: Examples, labels: list[LabelArray] | None = None) -> Iterator[Part]:

@@ -44,6 +44,7 @@ __all__ = [
     "even_groups",
     "graph_problem",
     "grid_graph",
+    "isolated_variables",
     "make_parts",
     "mapped",
     "mini_batches",
@@ -148,6 +149,12 @@ def graph_problem(objective: Objective, data: GraphData) -> TemplateProblem:
 def grid_graph(height: int, width: int, n_labels: int, neighbors: int = 4) -> FactorGraph:
     """Grids of one size share their graph, and with it all plans made for it."""
     return FactorGraph.grid(height, width, n_labels, neighbors=neighbors)
+
+
+@lru_cache(maxsize=64)
+def isolated_variables(n_variables: int, n_labels: int) -> FactorGraph:
+    """Variables without factors; equal ones share their graph."""
+    return FactorGraph([n_labels] * n_variables, [])
 
 
 def block_shapes(templates: Sequence[Template]) -> dict[str, tuple[int, ...]]:

@@ -335,9 +335,7 @@ class _Search:
 
     def _right(self, model: Any) -> FloatArray:
         """How many labels of each held-out example are found."""
-        right, self.n_labelled = model._right_labels(
-            model._objective(), model.weights_, self.held_out.X, self.held_out.Y
-        )
+        right, self.n_labelled = model._right_labels(self.held_out.X, self.held_out.Y)
         if not self.n_labelled.any():
             raise InvalidInputError("l2='auto' needs labels to hold out, got none in its examples")
         return np.asarray(right)

@@ -2,9 +2,9 @@
 
     value = sum_{i labelled} [log sum_k exp th_i(k) - th_i(y_i)]
 
-Tables of two and more variables are not part of it and their gradient is zero, so a fit that starts
-with couplings of zero keeps them there.  The model under every random field: where learning begins,
-and the score that a field has to beat before its couplings are worth anything.
+Tables of two and more variables are not part of it, and their gradient is zero; grids and graphs
+that learn by it have none.  The model under every random field: where learning begins, and the
+score that a field has to beat before its couplings are worth anything.
 """
 
 from __future__ import annotations
