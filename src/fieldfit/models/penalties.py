@@ -1,4 +1,4 @@
-"""Penalties of conditional models: a number, one for each block of weights, or chosen on data.
+"""Penalties of conditional models: given, by block, or chosen on held-out examples.
 
     F(w) = sum over examples of objective(w) + sum over blocks b of l2_b / 2 |w_b|^2
 
