@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
@@ -23,6 +25,15 @@ from fieldfit._registry import MODELS, PUBLIC, find
 from fieldfit.inference.base import Inference
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.objectives.base import Objective
+
+#: Files are written here and nowhere else.
+_FOLDER = tempfile.TemporaryDirectory(prefix="bad-input-")
+
+
+def in_folder(name: str) -> str:
+    """A file in a folder that is removed at the end."""
+    return os.path.join(_FOLDER.name, name)
+
 
 # -- bad values ----------------------------------------------------------------------------------
 
@@ -546,10 +557,13 @@ def _arguments_of(name: str, method: str) -> dict[str, Any]:
     if name == "MixtureField":
         observed = {"Y": np.zeros((2, 4)), "alpha": 0.5}
         more = {"sample": {"n_samples": 2}, "assume": {"graph": GRAPH, "potentials": POTENTIALS}}
-        more |= {"score": {"Z": np.zeros((2, 4)), **observed}, "save": {"path": "model.ff"}}
+        more |= {
+            "score": {"Z": np.zeros((2, 4)), **observed},
+            "save": {"path": in_folder("model.ff")},
+        }
         return more.get(method, observed)
     wanted = inspect.signature(getattr(find(name), method)).parameters
-    data = {**data, "path": "model.ff"}
+    data = {**data, "path": in_folder("model.ff")}
     return {key: value for key, value in data.items() if key in wanted}
 
 
@@ -559,10 +573,16 @@ def _arguments_of(name: str, method: str) -> dict[str, Any]:
 def _files() -> Iterator[Entry]:
     model = {"graph": GRAPH, "potentials": POTENTIALS}
     answer = ff.io.PartitionAnswer(1.0)
-    yield _entry("write_uai", ff.write_uai, {"path": "model.uai", **model})
-    yield _entry("write_fg", ff.write_fg, {"path": "model.fg", **model})
-    yield _entry("write_evidence", ff.io.write_evidence, {"path": "m.evid", "observed": {0: 1}})
-    yield _entry("write_answer", ff.io.write_answer, {"path": "model.PR", "answer": answer})
+    yield _entry("write_uai", ff.write_uai, {"path": in_folder("model.uai"), **model})
+    yield _entry("write_fg", ff.write_fg, {"path": in_folder("model.fg"), **model})
+    yield _entry(
+        "write_evidence",
+        ff.io.write_evidence,
+        {"path": in_folder("model.evid"), "observed": {0: 1}},
+    )
+    yield _entry(
+        "write_answer", ff.io.write_answer, {"path": in_folder("model.PR"), "answer": answer}
+    )
     yield _entry("format_answer", ff.io.format_answer, {"answer": answer})
     texts = {
         "read_uai": b"MARKOV 1 2 1 1 0 2 1 1",
@@ -575,8 +595,10 @@ def _files() -> Iterator[Entry]:
     }
     for name, text in texts.items():
         yield _entry(name, find(name), {"source": _Text(text)})
-    yield _entry("read_image_archive", ff.io.read_image_archive, {"path": "pictures.npz"})
-    yield _entry("load", ff.load, {"path": "model.ff"})
+    yield _entry(
+        "read_image_archive", ff.io.read_image_archive, {"path": in_folder("pictures.npz")}
+    )
+    yield _entry("load", ff.load, {"path": in_folder("model.ff")})
 
 
 @dataclass(frozen=True)
@@ -590,9 +612,9 @@ class _Text:
 
 
 def write_examples() -> None:
-    """Files in the present folder that the readers of a file name are given."""
-    np.savez("pictures.npz", x=np.zeros((1, 2, 2)), y=np.zeros((1, 2, 2), dtype=int))
-    fitted("IsingModel").save("model.ff")
+    """Files that the readers of a file name are given."""
+    np.savez(in_folder("pictures.npz"), x=np.zeros((1, 2, 2)), y=np.zeros((1, 2, 2), dtype=int))
+    fitted("IsingModel").save(in_folder("model.ff"))
 
 
 def entries() -> list[Entry]:

@@ -16,6 +16,7 @@ from fieldfit.errors import InvalidInputError
 
 __all__ = [
     "is_integer",
+    "may_be_written",
     "refuse_unused",
     "require_callable",
     "require_flag",
@@ -183,6 +184,15 @@ def require_output(name: str, path: Any) -> None:
     require_path(name, path)
     if not os.path.isdir(os.path.dirname(os.fspath(path)) or ".") or os.path.isdir(path):
         _refuse(name, "a file in a folder that exists", False, os.fspath(path))
+    if not may_be_written(path):
+        _refuse(name, "a file in a folder that may be written to", False, os.fspath(path))
+
+
+def may_be_written(path: str | os.PathLike[str]) -> bool:
+    """Whether a file may be made or replaced; a device or pipe is written to as it is."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return True
+    return os.access(os.path.dirname(os.fspath(path)) or ".", os.W_OK | os.X_OK)
 
 
 def refuse_unused(method: str, used: Collection[str], **options: Any) -> None:

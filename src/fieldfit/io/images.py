@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_path, shown
 from fieldfit.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from fieldfit.io._container import write_atomically
+from fieldfit.io._atomic_file import write_atomically
 
 __all__ = [
     "MISSING",
