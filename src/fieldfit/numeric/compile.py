@@ -105,7 +105,7 @@ class SharedCache:
         if found is None and lock is not None:
             self._locks[str(sig)] = lock
         elif lock is not None:
-            lock.close()
+            _release(lock)
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -114,7 +114,7 @@ class SharedCache:
         finally:
             lock = self._locks.pop(str(sig), None)
             if lock is not None:
-                lock.close()
+                _release(lock)
 
 
 def _acquire(path: Path) -> Any:
@@ -137,6 +137,11 @@ def _acquire(path: Path) -> Any:
         except OSError:  # a file system without locks
             file.close()
             return None
+
+
+def _release(lock: Any) -> None:
+    fcntl.flock(lock, fcntl.LOCK_UN)  # first: a process that was forked meanwhile has it open too
+    lock.close()
 
 
 #: What kernels can use of another file: kernels, intrinsics and named tuples that it defines.
