@@ -471,7 +471,7 @@ def _pairings() -> tuple[Any, Any]:
 
 SAMPLES = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 0]])
 FIELDS = np.array([[0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]).reshape(4, 2, 2)
-_OPTIONS: dict[str, dict[str, Any]] = {
+FIT_OPTIONS: dict[str, dict[str, Any]] = {
     "ChainCRF": {},
     "SkipChainCRF": {"objective": "pseudolikelihood", "skip_edges": "a"},
     "GridCRF": {"objective": "pseudolikelihood"},
@@ -498,7 +498,7 @@ def data_of(name: str) -> dict[str, Any]:
 @cache
 def fitted(name: str) -> Any:
     """A small model, which no test changes."""
-    return find(name)(**_OPTIONS[name]).fit(**data_of(name))
+    return find(name)(**FIT_OPTIONS[name]).fit(**data_of(name))
 
 
 def _estimators() -> Iterator[Entry]:
@@ -511,10 +511,10 @@ def _estimator(name: str) -> Iterator[Entry]:
     made = find(name)
 
     def fit_with(**options: Any) -> Any:
-        return made(**{**_OPTIONS[name], **options}).fit(**data_of(name))
+        return made(**{**FIT_OPTIONS[name], **options}).fit(**data_of(name))
 
     def fit(**arguments: Any) -> Any:
-        return made(**_OPTIONS[name]).fit(**arguments)
+        return made(**FIT_OPTIONS[name]).fit(**arguments)
 
     yield Entry(name, fit_with, inspect.signature(made))
     yield Entry(f"{name}.fit", fit, inspect.signature(made.fit), data_of(name), ("capacities",))
