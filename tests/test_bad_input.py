@@ -6,14 +6,21 @@ import os
 import traceback
 from pathlib import Path
 
+import bad_input
+import bad_input_features
+import bad_input_learners
 import pytest
-from bad_input import entries, names_argument, write_examples
+from bad_input import names_argument, write_examples
 
 import fieldfit as ff
 from fieldfit.errors import InvalidInputError
 
 PACKAGE = str(Path(ff.__file__).parent)
-ENTRIES = {entry.name: entry for entry in entries()}
+ENTRIES = {
+    entry.name: entry
+    for table in (bad_input, bad_input_features, bad_input_learners)
+    for entry in table.entries()
+}
 CASES = {
     f"{entry.name}({argument}={name})": (entry, argument, value)
     for entry in ENTRIES.values()
