@@ -4,14 +4,15 @@
 
 A `GridCRF` learns to restore noisy digits, by every learner and by the objectives that have state
 of their own, with warm-started messages and two threads.  A process that trains is killed (SIGKILL)
-at a random moment, and a new one goes on from its checkpoint, until there were so many kills; the
-weights must be those of a run that was left alone, to the last bit.  Runs that end before that are
-begun again.
+at a random moment, and a new one goes on from its checkpoint, until there were so many kills; then
+a new interpreter goes on to the end.  The weights must be those of a run that was left alone, to
+the last bit.  Runs that end before they are killed are compared too, and begun again.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -39,6 +40,7 @@ RUNS = {
     "LBFGS, implicit": "`implicit`",
     "LBFGS, procedural": "`procedural`",
 }
+FORK = multiprocessing.get_context("fork")
 #: A run that takes longer than this does not end.
 PATIENCE = 600.0
 
@@ -99,10 +101,17 @@ def train(name: str, checkpoint: Path, answer: Path) -> None:
     os.replace(answer.with_suffix(".part.npy"), answer)
 
 
-def start(name: str, checkpoint: Path, answer: Path) -> subprocess.Popen[bytes]:
-    """A process that trains, or goes on."""
+def start(name: str, checkpoint: Path, answer: Path) -> Any:
+    """A process that trains, or goes on; forked, because importing takes longer than a run."""
+    child = FORK.Process(target=train, args=(name, checkpoint, answer))
+    child.start()
+    return child
+
+
+def finish(name: str, checkpoint: Path, answer: Path) -> None:
+    """Go on to the end in a new interpreter."""
     command = [sys.executable, "-m", "benchmarks.kill", "--child", name]
-    return subprocess.Popen([*command, str(checkpoint), str(answer)])
+    subprocess.run([*command, str(checkpoint), str(answer)], check=True, timeout=PATIENCE)
 
 
 @dataclass
@@ -119,7 +128,9 @@ class Outcome:
 def kill_and_resume(name: str, folder: Path, n_kills: int, rng: np.random.Generator) -> Outcome:
     """Train once in peace, and then with kills until there were enough."""
     peace = folder / f"{name}-peace.npy"
-    assert start(name, folder / f"{name}-peace.checkpoint", peace).wait(PATIENCE) == 0
+    begin = time.monotonic()
+    train(name, folder / f"{name}-peace.checkpoint", peace)
+    seconds = time.monotonic() - begin
     expected = np.load(peace)
     outcome = Outcome(weights=len(expected))
     while outcome.kills < n_kills:
@@ -127,32 +138,31 @@ def kill_and_resume(name: str, folder: Path, n_kills: int, rng: np.random.Genera
         answer = folder / f"{name}-{outcome.runs}.npy"
         while not answer.exists():
             outcome.resumed += checkpoint.exists()
+            if outcome.kills == n_kills:
+                finish(name, checkpoint, answer)
+                break
             child = start(name, checkpoint, answer)
-            if outcome.kills < n_kills and strike(child, checkpoint, outcome.kills, rng):
-                outcome.kills += 1
-            child.wait(PATIENCE)
+            # now and then at any time, so that kills fall into the beginning as well
+            limit = float(rng.uniform(0.0, 0.5 * seconds)) if outcome.kills % 4 == 0 else PATIENCE
+            outcome.kills += strike(child, checkpoint, limit, rng)
+            child.join(PATIENCE)
         outcome.runs += 1
         outcome.same &= np.array_equal(np.load(answer), expected)
     return outcome
 
 
-def strike(
-    child: subprocess.Popen[bytes], checkpoint: Path, kills: int, rng: np.random.Generator
-) -> bool:
-    """Kill a process at a random moment; False if it had ended."""
+def strike(child: Any, checkpoint: Path, limit: float, rng: np.random.Generator) -> bool:
+    """Kill a process some time after its next checkpoint, or at a limit; False if it had ended."""
     before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-    # importing takes most of the time: wait for a new checkpoint, then strike at random; now and
-    # then earlier, so that kills fall into the beginning as well
-    deadline = time.monotonic() + float(rng.uniform(0.5, 4.0) if kills % 4 == 0 else 60.0)
-    while child.poll() is None and time.monotonic() < deadline:
+    deadline = time.monotonic() + limit
+    while child.is_alive() and time.monotonic() < deadline:
         if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
             time.sleep(float(rng.uniform(0.0, 0.2)))
             break
         time.sleep(0.002)
-    if child.poll() is not None:
-        return False
-    child.send_signal(signal.SIGKILL)
-    return True
+    child.kill()
+    child.join(PATIENCE)
+    return bool(child.exitcode == -signal.SIGKILL)
 
 
 def row(name: str, outcome: Outcome) -> str:
