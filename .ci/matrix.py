@@ -1,6 +1,6 @@
 """Run a short selection of the tests with the oldest and newest versions allowed: `make matrix`.
 
-    python .ci/matrix.py [--keep FOLDER] [--only WORDS] [ARGUMENT OF PYTEST ...]
+    python .ci/matrix.py [--keep FOLDER] [--only WORDS] [--write PAGE] [ARGUMENT OF PYTEST ...]
 
 For each Python from 3.11 on that is found, an environment with the newest versions of all
 dependencies; for the oldest of them also one with the lower bounds of ``pyproject.toml``, exactly.
@@ -69,11 +69,8 @@ def pythons() -> dict[int, str]:
 
 
 def environments() -> list[Environment]:
-    """What can be tried here; what cannot is printed."""
+    """What can be tried here."""
     found = pythons()
-    for minor in MINORS:
-        if minor not in found:
-            print(f"Python 3.{minor} was not found")
     if not found:
         raise SystemExit("no Python that the package allows was found")
     oldest = min(found)
@@ -124,6 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", type=Path, help="keep environments in this folder")
     parser.add_argument("--only", default="", help="environments whose name has these words")
+    parser.add_argument("--write", type=Path, help="page with a section 'matrix'")
     options, arguments = parser.parse_known_args()
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -133,9 +131,17 @@ def main() -> int:
                 print(f"Python {one.name} ...", flush=True)
                 folder = base / one.name.replace(", ", "-")
                 rows.append((one.name, *run(one, folder, arguments or SELECTION)))
-    print("\n| Python | versions | result |\n|---|---|---|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+    lines = ["| Python | versions | result |", "|---|---|---|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    missing = [f"3.{minor}" for minor in MINORS if minor not in pythons()]
+    if missing:
+        lines += ["", f"Not on the machine: Python {' and '.join(missing)}."]
+    print("", *lines, sep="\n")
+    if options.write:
+        sys.path.insert(0, str(ROOT))
+        from benchmarks.pages import replace_section, stamp
+
+        replace_section(options.write, "matrix", [stamp("make matrix"), "", *lines])
     return int(any("passed" not in row[-1] for row in rows))
 
 
