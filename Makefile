@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help test check test-cpus demo bench lint format stubs clean
+.PHONY: help test check test-cpus matrix demo bench lint format stubs clean
 
 help:
 	@echo "make demo    install into .venv and run the demonstration"
 	@echo "make test    install into .venv, check style and types, run all tests"
 	@echo "make check   style and types, and the tests of the families you touched (BASE=HEAD)"
 	@echo "make test-cpus   run the numerical tests as other processors would"
+	@echo "make matrix  a few tests with the oldest and newest versions, each Python that is there"
 	@echo "make bench   compare with C++, NumPy and other libraries, as ratios in one run"
 	@echo "make lint    style and types only;  make format  rewrite to the style"
 	@echo "make stubs   type stubs of the public names, after a change of the registry"
@@ -28,6 +29,9 @@ check: $(VENV)/.installed lint
 
 test-cpus: $(VENV)/.installed
 	$(BIN)/python .ci/cpus.py -n 2 --dist loadfile
+
+matrix: $(VENV)/.installed
+	$(BIN)/python .ci/matrix.py
 
 demo: $(VENV)/.installed
 	$(BIN)/fieldfit demo --out demo

@@ -1,6 +1,6 @@
 """Files that were tampered with: every one is read, or refused in one sentence.
 
-python -m benchmarks.fuzz [--mutants N] [--seed S] [--case K] [--only WORDS]
+python -m benchmarks.fuzz [--mutants N] [--seed S] [--case K] [--only WORDS] [--write PAGE]
 
 Each mutant of each format (`benchmarks.fuzz_corpus`) must be read, or refused by one of fieldfit's
 own errors, within a few seconds and a gigabyte.  Anything else is a crash, and is printed with its
@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fuzz_corpus import Format, formats
+from benchmarks.pages import replace_section, stamp
 from fieldfit.errors import InvalidInputError
 
 __all__ = ["Report", "fuzz", "main"]
@@ -143,12 +144,25 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
+def table(report: Report) -> list[str]:
+    """Lines of a page."""
+    crashes = Counter(what.split(":")[0] for what in report.crashes.values())
+    names = sorted({*report.read, *report.refused, *crashes})
+    rows = [
+        f"| {name} | {report.read[name]} | {report.refused[name]} | {crashes[name]} |"
+        for name in names
+    ]
+    total = f"{report.n_mutants} mutants, {len(report.crashes)} crashes."
+    return ["| format | read | refused | crashes |", "|---|---|---|---|", *rows, "", total]
+
+
 def main() -> int:
     """Run and print; the exit status says whether there was a crash."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="formats whose name has these words")
+    parser.add_argument("--write", type=Path, help="page with a section 'fuzz'")
     parser.add_argument("--case", type=int, help="one mutant, in this process, with its traceback")
     args = parser.parse_args()
     if args.case is not None:
@@ -160,6 +174,9 @@ def main() -> int:
             one.read(data)
         return 0
     report = fuzz(args.mutants, args.seed, args.only)
+    if args.write:
+        command = f"python -m benchmarks.fuzz --mutants {args.mutants} --seed {args.seed}"
+        replace_section(args.write, "fuzz", [stamp(command), "", *table(report)])
     for name in sorted({*report.read, *report.refused}):
         print(f"{name:<45} {report.read[name]:>6} read {report.refused[name]:>6} refused")
     for number, what in report.crashes.items():

@@ -1,19 +1,24 @@
 """Every inference and every MAP search on random models, against enumeration.
 
-python -m benchmarks.laws [--models 100000] [--seed 0] [--first 0]
+python -m benchmarks.laws [--models 100000] [--seed 0] [--first 0] [--out FILE]
 
 Arity up to four, two or three labels, hard zeros, evidence, potentials up to 1,000.  For each
 model and method: nothing is NaN, beliefs are distributions, evidence is kept, a claimed bound
 holds, "exact" and "optimal" are true, scores are those of the labels.  What fails is printed with
-its number, and ``--first N --models 1`` shows it again.
+its number, and ``--first N --models 1`` shows it again.  Every finished block of models is written
+to a file, and a run that is started again goes on after the last one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -21,6 +26,8 @@ from tqdm import tqdm
 import fieldfit as ff
 from fieldfit.errors import InvalidInputError, TooLargeError
 
+#: Models in a block: about a minute.
+BLOCK = 500
 #: A violation must exceed this, relative to the size of the potentials.
 SLACK = 1e-7
 
@@ -169,24 +176,87 @@ def _labels(graph: ff.FactorGraph, observed: dict[int, int]) -> np.ndarray:
     return labels
 
 
+# -- blocks of models, each written when it is finished -------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """What was found in some models one after the other."""
+
+    first: int
+    models: int
+    seconds: float
+    broken: list[str]
+
+
+def finished_blocks(path: Path, seed: int) -> dict[tuple[int, int], Block]:
+    """Blocks that an earlier run has written, by their models; a torn line is dropped."""
+    if not path.exists():
+        return {}
+    lines = path.read_text().split("\n")
+    # what follows the last line break was torn by a kill
+    path.write_text("".join(line + "\n" for line in lines[:-1]))
+    wanted = identity(seed)
+    found = [json.loads(line) for line in lines[:-1]]
+    if found and found[0] != wanted:
+        raise SystemExit(f"{path} must hold rows of {wanted}, found those of {found[0]}")
+    return {(row["first"], row["models"]): Block(**row) for row in found[1:]}
+
+
+def identity(seed: int) -> dict[str, Any]:
+    """What rows of one file have in common."""
+    return {"seed": seed, "methods": [*INFERENCES, *SEARCHES]}
+
+
+def check_block(seed: int, first: int, models: int) -> Block:
+    """Check models one after the other."""
+    start, broken = time.process_time(), []
+    for number in range(first, first + models):
+        broken += [f"model {number}: {sentence}" for sentence in check_model(seed, number)]
+    return Block(first, models, time.process_time() - start, broken)
+
+
+def run(path: Path, seed: int, first: int, models: int) -> Iterator[Block]:
+    """All blocks, of which those that are in the file are not computed again."""
+    known = finished_blocks(path, seed)
+    firsts = range(first, first + models, BLOCK)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        if file.tell() == 0:
+            file.write(json.dumps(identity(seed)) + "\n")
+        for begin in tqdm(firsts):
+            count = min(BLOCK, first + models - begin)
+            block = known.get((begin, count))
+            if block is None:
+                block = check_block(seed, begin, count)
+                file.write(json.dumps(asdict(block)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            yield block
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="file of finished blocks")
     options = parser.parse_args()
-    start, counts = time.process_time(), Counter()
-    for number in tqdm(range(options.first, options.first + options.models)):
-        for sentence in check_model(options.seed, number):
-            counts[sentence.split(":")[0]] += 1
-            tqdm.write(f"model {number}: {sentence}")
-    seconds = time.process_time() - start
+    wanted = (options.seed, options.first, options.models)
+    out = options.out or Path("bench-results", f"laws-{options.seed}.jsonl")
+    is_short = options.out is None and options.models < BLOCK  # to see something again
+    blocks = []
+    for block in [check_block(*wanted)] if is_short else run(out, *wanted):
+        blocks.append(block)
+        for sentence in block.broken:
+            tqdm.write(sentence)
     n_methods = len(INFERENCES) + len(SEARCHES)
+    n_broken = sum(len(block.broken) for block in blocks)
     print(
         f"{options.models} models, {n_methods} methods, seed {options.seed}: "
-        f"{sum(counts.values())} laws broken, {seconds:.0f} CPU s"
+        f"{n_broken} laws broken, {sum(block.seconds for block in blocks):.0f} CPU s"
     )
-    return 1 if counts else 0
+    return 1 if n_broken else 0
 
 
 if __name__ == "__main__":

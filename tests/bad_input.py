@@ -7,12 +7,16 @@ is an error of the table itself, so that a new option cannot be left out.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import io
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +27,16 @@ from fieldfit._registry import MODELS, PUBLIC, find
 from fieldfit.inference.base import Inference
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.objectives.base import Objective
+
+#: Files are written here and nowhere else.
+_FOLDER = tempfile.mkdtemp(prefix="bad-input-")
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+
+
+def in_folder(name: str) -> str:
+    """A file in a folder that is removed at the end."""
+    return os.path.join(_FOLDER, name)
+
 
 # -- bad values ----------------------------------------------------------------------------------
 
@@ -98,6 +112,24 @@ _SAMPLES = {
     "empty": np.zeros((0, 3)),
 }
 
+_PICTURES = {
+    **_NO_OBJECT,
+    "text": "nope",
+    "number": 3,
+    "numbers": [3, 4],
+    "nothing": [None],
+    "grey": [np.zeros((6, 6))],
+    "nan": [np.full((6, 6, 3), np.nan)],
+    "dictionary": {0: np.zeros((6, 6, 3))},
+}
+_PICTURE = {
+    **_ARRAY,
+    "grey": np.zeros((6, 6)),
+    "nan": np.full((6, 6, 3), np.nan),
+    "masked": masked(np.zeros((6, 6, 3))),
+    "empty": np.zeros((0, 6, 3)),
+}
+
 #: Values that each kind of argument refuses; ``None`` is added where it is not the default.
 KINDS: dict[str, dict[str, Any]] = {
     "integer": _INTEGER,
@@ -121,6 +153,16 @@ KINDS: dict[str, dict[str, Any]] = {
         "variable objects": {ANYTHING: 0},
     },
     "labels": _LABELS,
+    "any labels": {name: value for name, value in _LABELS.items() if name != "many"},
+    "distributions": {
+        **_NO_OBJECT,
+        "text": "nope",
+        "texts": ["a", "b"],
+        "dictionary": {0: 1.0},
+        "number": 3.7,
+        "nan": [np.full(2, np.nan)],
+        "large": [np.full(2, 7.0)],
+    },
     "values": {**_ARRAY, "masked": masked(np.zeros(6)), "short": np.zeros(3)},
     "tables": {**_ARRAY, "number": 3.7, "objects": [ANYTHING] * 3, "nan": np.full((3, 2), np.nan)},
     "numbers": {**_ARRAY, "nan": np.full(3, np.nan), "masked": masked([1.0, 1.0, 1.0])},
@@ -167,6 +209,90 @@ KINDS: dict[str, dict[str, Any]] = {
     "share": {**_ARRAY, "nan": np.nan, "large": 2.0, "many": np.full(7, 0.5)},
     "names": {**_NO_OBJECT, "number": 3, "short": ["a"]},
     "shape": {**_NO_OBJECT, "text": "22", "number": 4, "fractions": (2.0, 2.5), "long": (2, 2, 1)},
+    "image": {**_PICTURE, "large": np.full((6, 6, 3), 7.0)},
+    "picture": _PICTURE,
+    "pictures": {**_PICTURES, "empty": []},
+    "more pictures": _PICTURES,
+    "label image": {
+        **_ARRAY,
+        "fractions": np.full((6, 6), 0.5),
+        "flat": np.zeros(36, dtype=int),
+        "large": np.full((6, 6), 2**40),
+        "sign": np.full((6, 6), -2),
+        "masked": masked(np.zeros((6, 6), dtype=int)),
+    },
+    "segments": {
+        **_ARRAY,
+        "fractions": np.full((6, 6), 0.5),
+        "flat": np.zeros(36, dtype=int),
+        "gap": np.where(np.eye(6, dtype=bool), 2, 0),
+        "sign": np.full((6, 6), -1),
+        "masked": masked(np.zeros((6, 6), dtype=int)),
+    },
+    "entries": {
+        "object": ANYTHING,
+        "number": 3,
+        "ragged": [[0.0], [0.0, 1.0]],
+        "many": np.zeros(7),
+        "masked": masked(np.zeros(2)),
+    },
+    "groups": {**_ARRAY, "fractions": [0.5, 1.5], "number": 3, "masked": masked([0, 1])},
+    "classifier": {**_NO_OBJECT, "text": "nope", "number": 3, "class": ff.FactorGraph},
+    "word": {**_NO_OBJECT, "number": 3, "list": ["a"], "bytes": b"a"},
+    "words": {
+        **_NO_OBJECT,
+        "text": "nope",
+        "number": 3,
+        "numbers": [1, 2],
+        "nothing": [None],
+        "bytes": [b"a"],
+        "dictionary": {"a": 1},
+    },
+    "sentences": {
+        **_NO_OBJECT,
+        "text": "nope",
+        "texts": ["a", "b"],
+        "number": 3,
+        "numbers": [[1, 2]],
+        "nothing": [None],
+    },
+    "tags": {
+        **_NO_OBJECT,
+        "text": "nope",
+        "number": 3,
+        "list": ["a", "b"],
+        "number in it": {"pos": 3},
+        "text in it": {"pos": "ab"},
+        "numbers in it": {"pos": [1, 2]},
+        "number as name": {3: ["a", "b"]},
+        "long": {"pos": ["a"] * 9},
+    },
+    "tokens": {
+        **_NO_OBJECT,
+        "text": "nope",
+        "number": 3,
+        "texts": ["a", "b"],
+        "words": [["a", "b"]],
+        "lists in it": [[{"a": [1]}]],
+    },
+    "label texts": {**_NO_OBJECT, "text": "B-A", "number": 3, "numbers": [1, 2], "bytes": [b"B"]},
+    "label sequences": {
+        **_NO_OBJECT,
+        "text": "nope",
+        "texts": ["B-A"],
+        "number": 3,
+        "numbers": [[1, 2]],
+        "many": [["O"]] * 9,
+        "nothing": [None],
+    },
+    "square": {
+        **_ARRAY,
+        "flat": np.zeros(3),
+        "oblong": np.zeros((2, 3)),
+        "nan": np.full((2, 2), np.nan),
+    },
+    "strength": {**_NO_OBJECT, "text": "0.5", "nan": np.nan, "infinity": np.inf, "sign": -1.0},
+    "parts": {**_GRAPH, "empty": [], "objects": [ANYTHING]},
 }
 
 # -- kinds of arguments by their names -----------------------------------------------------------
@@ -177,25 +303,29 @@ _NAMES = {
         bound_sweeps max_frustrated max_configurations patience checkpoint_every history
         n_hidden_sweeps max_missing n_labels batch_size height width n_variables n_samples
         n_sweeps_between variable factor verbose max_links n_jobs n n_pairs missing block_size
-        n_steps ignore_label region""",
+        n_steps ignore_label region n_clusters n_patches stride n_folds fold max_run min_count
+        prefixes suffixes ngrams window nearby min_distance part""",
     "number": """damping tol l1 l2 smoothing round_tol value_tol step decay beta1 beta2 identity
-        min_freq sharpness level offset minimum rho""",
+        min_freq sharpness level offset minimum rho log10_partition compactness sigma min_share
+        percent floor""",
     "limit": "max_memory max_operations time_limit",
     "flag": """accelerate branch keep_active_set perfect persistent per_sweep_weights averaging
         fit_intercept
-        all_possible_transitions boundary_weights all_possible_states with_labels""",
+        all_possible_transitions boundary_weights all_possible_states with_labels by_channel
+        lower conjunctions place topic spelling truecase context runs acronyms""",
     "choice": """schedule update method variant solver sides family loss gradient mode directions
         points pairwise decode kind encoding skip_table gauge correction name neighbors regions
         edge_features checkpoints tying capacity fit_entropy skip_edges breaks""",
-    "option": "entropy oracle exact messages inference objective inner learner limits",
+    "option": """entropy oracle exact messages inference objective inner learner limits options
+        penalty problem""",
     "seed": "random_state",
-    "graph": "graph potentials other beliefs truth model vector counting",
+    "graph": "graph potentials other beliefs truth model vector counting moments",
     "matrix": "features allowed",
     "batch": "batch",
     "observed": "observed",
     "labels": "labels",
     "values": "unary_values factor_values",
-    "tables": "unary factors",
+    "tables": "unary factors marginals",
     "counts": "cardinalities scopes factor_types slot_variables arities",
     "edges": "edges",
     "callable": "progress",
@@ -208,13 +338,26 @@ _NAMES = {
     "weights": "sample_weight",
     "file": "checkpoint",
     "pair": "validation",
-    "start": "start",
+    "start": "start change",
     "samples": "samples",
     "observations": "Z",
     "share": "alpha",
     "names": "names arrays",
     "numbers": "means variances weights order",
     "shape": "shape",
+    "image": "image",
+    "pictures": "images",
+    "segments": "segments",
+    "groups": "groups",
+    "classifier": "classifier",
+    "word": "word",
+    "words": "words exclude",
+    "sentences": "sentences",
+    "tags": "tags",
+    "tokens": "sequences",
+    "label sequences": "true predicted",
+    "square": "couplings scores contacts strengths",
+    "parts": "parts",
 }
 _KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 #: Where a name means something else than elsewhere, or takes more.
@@ -245,6 +388,33 @@ _KIND_AT = {
     ("Template.split", "weights"): "start",
     ("read_image_archive", "path"): "path",
     ("read_image_archive", "arrays"): "names",
+    ("TextFeatures", "word"): "flag",
+    ("TextFeatures", "shape"): "flag",
+    ("repeated_capitalised", "fold"): "flag",
+    ("region_labels", "labels"): "label image",
+    ("Assignment.match", "weights"): "matrix",
+    ("Assignment.match_batch", "weights"): "examples",
+    ("PerfectMatching.match", "weights"): "matrix",
+    ("PerfectMatching.match_batch", "weights"): "examples",
+    ("MomentMatching.moments", "weights"): "weights",
+    ("MapAnswer", "labels"): "any labels",
+    ("EntropyWeights.from_flat", "unary_values"): "values",
+    ("PartitionAnswer", "log10_partition"): "limit",
+    ("PatchCodebook.transform", "images"): "more pictures",
+    ("SceneFeatures.transform", "images"): "more pictures",
+    ("paint", "values"): "entries",
+    ("out_of_fold", "features"): "matrix",
+    ("out_of_fold", "labels"): "labels",
+    ("chunks", "labels"): "label texts",
+    ("Penalty", "l1"): "strength",
+    ("Penalty", "l2"): "strength",
+    ("PatchCodebook.nearest", "image"): "picture",
+    ("MarginalAnswer", "marginals"): "distributions",
+    ("TemplateProblem.evaluate", "weights"): "start",
+    ("TemplateProblem.evaluate_part", "weights"): "start",
+    ("potentials_of", "weights"): "start",
+    ("MatchingExample.weight_matrix", "weights"): "start",
+    ("MarginalAnswer.from_beliefs", "beliefs"): "graph",
 }
 #: Arguments whose type is a name that stands for more, ``None`` included.
 MAY_BE_NONE = (
@@ -267,8 +437,11 @@ _LEFT_OUT = {
 
 def kind_of(entry: str, argument: str) -> str:
     """The kind of an argument; a `KeyError` says that the table lacks it."""
+    if entry.endswith(".minimize") and argument == "validation":
+        return "callable"
     if argument == "Y":
-        return "observations" if entry.startswith("MixtureField") else "examples"
+        is_field = entry.startswith(("MixtureField", "error_bound"))
+        return "observations" if is_field else "examples"
     return _KIND_AT.get((entry, argument)) or _KIND_OF[argument]
 
 
@@ -285,6 +458,10 @@ class Entry:
     given: dict[str, Any] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
+    def called_by(self, call: Callable[..., Any]) -> Entry:
+        """The same arguments for another callable, which checks them."""
+        return replace(self, call=call)
+
     def cases(self) -> Iterator[tuple[str, str, Any]]:
         """Argument, name and content of each bad value."""
         for argument, parameter in self.signature.parameters.items():
@@ -298,7 +475,8 @@ class Entry:
                 yield argument, "None", None
 
 
-def _entry(name: str, call: Any, given: dict[str, Any] | None = None, *left_out: str) -> Entry:
+def entry_of(name: str, call: Any, given: dict[str, Any] | None = None, *left_out: str) -> Entry:
+    """An entry whose arguments are those of the callable."""
     return Entry(name, call, inspect.signature(call), given or {}, left_out)
 
 
@@ -312,7 +490,7 @@ def _options() -> Iterator[Entry]:
     """Option objects check their fields when they are made."""
     for name, entry in PUBLIC.items():
         if entry.stored:
-            yield _entry(name, entry.load())
+            yield entry_of(name, entry.load())
 
 
 #: A small model as arguments of ``run`` and of ``run_batch``.
@@ -338,8 +516,9 @@ def _runs() -> Iterator[Entry]:
             yield from _solver(name, found())
         if issubclass(found, Objective):
             given = {**MODEL, "labels": [0, 1, 1]}
-            yield _entry(f"{name}.value_and_grad", found().value_and_grad, given)
+            yield entry_of(f"{name}.value_and_grad", found().value_and_grad, given)
     counting = ff.Bethe().counting_numbers(GRAPH)
+    response = ff.inference.LinearResponse(GRAPH, BELIEFS, counting)
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
         "infer": (ff.infer, MODEL),
         "decode": (ff.decode, MODEL),
@@ -360,9 +539,21 @@ def _runs() -> Iterator[Entry]:
         "Exact.memory": (ff.Exact().memory, {"graph": GRAPH}),
         "SumProduct.memory": (ff.SumProduct().memory, {"graph": GRAPH}),
         "Bethe.counting_numbers": (ff.Bethe().counting_numbers, {"graph": GRAPH}),
+        "Convex.counting_numbers": (ff.Convex().counting_numbers, {"graph": GRAPH}),
+        "TreeReweighted.counting_numbers": (ff.TreeReweighted().counting_numbers, {"graph": GRAPH}),
+        "LinearResponse.apply": (response.apply, {"change": np.zeros(14)}),
+        "LinearResponse.norm": (response.norm, {}),
+        "MomentMatching.moments": (
+            ff.MomentMatching().moments,
+            {"graph": GRAPH, "samples": [[0, 1, 0], [1, 0, 1]]},
+        ),
+        "MomentMatching.potentials": (
+            ff.MomentMatching().potentials,
+            {"graph": GRAPH, "moments": BELIEFS},
+        ),
     }
     for name, (call, given) in calls.items():
-        yield _entry(name, call, given)
+        yield entry_of(name, call, given)
 
 
 def _solver(name: str, solver: Any) -> Iterator[Entry]:
@@ -372,67 +563,82 @@ def _solver(name: str, solver: Any) -> Iterator[Entry]:
         model = {"graph": graph, "potentials": potentials}
         union = {"batch": ff.graph.Batch.of([graph]), "potentials": potentials}
     ignored = () if name in TAKES_INIT else ("init",)
-    yield _entry(f"{name}.run", solver.run, model, *ignored, "weights")
-    yield _entry(f"{name}.run_batch", solver.run_batch, union, *ignored, "weights")
+    yield entry_of(f"{name}.run", solver.run, model, *ignored, "weights")
+    yield entry_of(f"{name}.run_batch", solver.run_batch, union, *ignored, "weights")
 
 
 def _structures() -> Iterator[Entry]:
     graph, potentials, batch = ff.FactorGraph, ff.Potentials, ff.graph.Batch
     flat = {"graph": GRAPH, "unary_values": np.zeros(6), "factor_values": np.zeros(8)}
-    yield _entry("FactorGraph", graph, {"cardinalities": [2, 2, 2], "scopes": [(0, 1)]})
-    yield _entry(
+    yield entry_of("FactorGraph", graph, {"cardinalities": [2, 2, 2], "scopes": [(0, 1)]})
+    yield entry_of(
         "FactorGraph.from_flat",
         graph.from_flat,
         {"cardinalities": [2, 2], "slot_variables": [0, 1], "arities": [2]},
     )
-    yield _entry("FactorGraph.grid", graph.grid, {"height": 2, "width": 2, "n_labels": 2})
-    yield _entry("FactorGraph.chain", graph.chain, {"n_variables": 3, "n_labels": 2})
-    yield _entry(
+    yield entry_of("FactorGraph.grid", graph.grid, {"height": 2, "width": 2, "n_labels": 2})
+    yield entry_of("FactorGraph.chain", graph.chain, {"n_variables": 3, "n_labels": 2})
+    yield entry_of(
         "FactorGraph.from_edges",
         graph.from_edges,
         {"n_variables": 3, "edges": [(0, 1)], "n_labels": 2},
     )
-    yield _entry("FactorGraph.scope", GRAPH.scope, {"factor": 0})
-    yield _entry("FactorGraph.table_shape", GRAPH.table_shape, {"factor": 0})
-    yield _entry("FactorGraph.has_structure_of", GRAPH.has_structure_of, {"other": GRAPH})
-    yield _entry("Potentials", potentials, {"graph": GRAPH})
-    yield _entry("Potentials.from_flat", potentials.from_flat, flat)
-    yield _entry("Potentials.unary", POTENTIALS.unary, {"variable": 0})
-    yield _entry("Potentials.factor", POTENTIALS.factor, {"factor": 0})
-    yield _entry("Potentials.score", POTENTIALS.score, {"labels": [0, 1, 1]})
-    yield _entry("Potentials.dot", POTENTIALS.dot, {"beliefs": BELIEFS})
-    yield _entry("Beliefs", ff.Beliefs, flat)
+    yield entry_of("FactorGraph.scope", GRAPH.scope, {"factor": 0})
+    yield entry_of("FactorGraph.table_shape", GRAPH.table_shape, {"factor": 0})
+    yield entry_of("FactorGraph.has_structure_of", GRAPH.has_structure_of, {"other": GRAPH})
+    yield entry_of("Potentials", potentials, {"graph": GRAPH})
+    yield entry_of("Potentials.from_flat", potentials.from_flat, flat)
+    yield entry_of("Potentials.unary", POTENTIALS.unary, {"variable": 0})
+    yield entry_of("Potentials.factor", POTENTIALS.factor, {"factor": 0})
+    yield entry_of("Potentials.score", POTENTIALS.score, {"labels": [0, 1, 1]})
+    yield entry_of("Potentials.dot", POTENTIALS.dot, {"beliefs": BELIEFS})
+    yield entry_of("Beliefs", ff.Beliefs, flat)
     labels = {"graph": GRAPH, "labels": [0, 1, 1]}
-    yield _entry("Beliefs.from_labels", ff.Beliefs.from_labels, labels)
-    yield _entry("Batch.of", batch.of, {"graphs": [GRAPH]})
-    yield _entry("Batch.pack", BATCH.pack, {"potentials": [POTENTIALS]})
-    yield _entry("Batch.scores", BATCH.scores, {"potentials": POTENTIALS, "labels": [0, 1, 1]})
-    yield _entry("Batch.split", BATCH.split, {"beliefs": BELIEFS})
+    yield entry_of("Beliefs.from_labels", ff.Beliefs.from_labels, labels)
+    yield entry_of("Batch.of", batch.of, {"graphs": [GRAPH]})
+    yield entry_of("Batch.pack", BATCH.pack, {"potentials": [POTENTIALS]})
+    yield entry_of("Batch.scores", BATCH.scores, {"potentials": POTENTIALS, "labels": [0, 1, 1]})
+    yield entry_of("Batch.split", BATCH.split, {"beliefs": BELIEFS})
+    yield entry_of("Beliefs.unary", BELIEFS.unary, {"variable": 0})
+    yield entry_of("Beliefs.factor", BELIEFS.factor, {"factor": 0})
     regions = find("RegionGraph")
-    yield _entry("RegionGraph.of", regions.of, {"graph": GRAPH})
-    yield _entry("RegionGraph.of_batch", regions.of_batch, {"batch": BATCH})
-    yield _entry("EntropyWeights", find("EntropyWeights"), {"graph": GRAPH})
+    yield entry_of("RegionGraph.scope", regions.of(GRAPH).scope, {"region": 0})
+    yield entry_of("RegionGraph.of", regions.of, {"graph": GRAPH})
+    yield entry_of("RegionGraph.of_batch", regions.of_batch, {"batch": BATCH})
+    weights = find("EntropyWeights")
+    made = weights.of(ff.TreeReweighted(), GRAPH)
+    yield entry_of("EntropyWeights", weights, {"graph": GRAPH})
+    yield entry_of("EntropyWeights.of", weights.of, {"entropy": ff.Bethe(), "graph": GRAPH})
+    ones = {"graph": GRAPH, "unary_values": np.ones(6), "factor_values": np.ones(8)}
+    yield entry_of("EntropyWeights.from_flat", weights.from_flat, ones)
+    yield entry_of("EntropyWeights.unary", made.unary, {"variable": 0})
+    yield entry_of("EntropyWeights.factor", made.factor, {"factor": 0})
     block = find("Block")
-    yield _entry("Block.unary", block.unary, {"graph": GRAPH}, "name", "variables")
-    yield _entry("Block.tables", block.tables, {"graph": GRAPH}, "name", "factors", "shape")
+    yield entry_of("Block.unary", block.unary, {"graph": GRAPH}, "name", "variables")
+    yield entry_of("Block.tables", block.tables, {"graph": GRAPH}, "name", "factors", "shape")
     template = find("Template")(GRAPH, [block.unary(GRAPH)])
-    yield _entry("Template", find("Template"), {"graph": GRAPH, "blocks": list(template.blocks)})
-    yield _entry("Template.potentials", template.potentials, {"weights": np.zeros(2)})
-    yield _entry("Template.split", template.split, {"weights": np.zeros(2)})
-    yield _entry("Template.gradient", template.gradient, {"vector": POTENTIALS})
+    yield entry_of("Template", find("Template"), {"graph": GRAPH, "blocks": list(template.blocks)})
+    yield entry_of("Template.potentials", template.potentials, {"weights": np.zeros(2)})
+    yield entry_of("Template.split", template.split, {"weights": np.zeros(2)})
+    yield entry_of("Template.gradient", template.gradient, {"vector": POTENTIALS})
 
 
 def _matchings() -> Iterator[Entry]:
     weights = {"weights": np.zeros((2, 2))}
     for name in ("matching_marginals", "matching_partition", "matching_edges", "matching_graph"):
-        yield _entry(name, find(name), weights, "capacities", "weights")
-    yield _entry(
+        yield entry_of(name, find(name), weights, "capacities", "weights")
+    yield entry_of(
         "MatchingPolytope",
         find("MatchingPolytope"),
         {"allowed": np.ones((2, 2), bool)},
         "capacities",
     )
-    yield _entry("grid_clique_order", ff.inference.grid_clique_order, {"height": 2, "width": 2})
+    for search in (ff.Assignment(), ff.PerfectMatching()):
+        name = type(search).__name__
+        yield entry_of(f"{name}.match", search.match, {"weights": np.zeros((2, 2))})
+        several = {"weights": [np.zeros((2, 2))]}
+        yield entry_of(f"{name}.match_batch", search.match_batch, several)
+    yield entry_of("grid_clique_order", ff.inference.grid_clique_order, {"height": 2, "width": 2})
 
 
 # -- estimators ----------------------------------------------------------------------------------
@@ -460,7 +666,7 @@ def _pairings() -> tuple[Any, Any]:
 
 SAMPLES = np.array([[0, 1, 0], [1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 0]])
 FIELDS = np.array([[0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]]).reshape(4, 2, 2)
-_OPTIONS: dict[str, dict[str, Any]] = {
+FIT_OPTIONS: dict[str, dict[str, Any]] = {
     "ChainCRF": {},
     "SkipChainCRF": {"objective": "pseudolikelihood", "skip_edges": "a"},
     "GridCRF": {"objective": "pseudolikelihood"},
@@ -487,11 +693,15 @@ def data_of(name: str) -> dict[str, Any]:
 @cache
 def fitted(name: str) -> Any:
     """A small model, which no test changes."""
-    return find(name)(**_OPTIONS[name]).fit(**data_of(name))
+    return find(name)(**FIT_OPTIONS[name]).fit(**data_of(name))
 
 
 def _estimators() -> Iterator[Entry]:
-    yield _entry("sequence_weights", find("sequence_weights"), {"samples": SAMPLES})
+    yield entry_of("sequence_weights", find("sequence_weights"), {"samples": SAMPLES})
+    truth = ff.Potentials(ff.FactorGraph.grid(2, 2, 2))
+    field_model = ff.MixtureField().assume(truth.graph, truth)
+    given = {"model": field_model, "Y": np.zeros((2, 4)), "alpha": 0.5, "truth": truth}
+    yield entry_of("error_bound", find("error_bound"), given)
     for name in MODELS:
         yield from _estimator(name)
 
@@ -500,10 +710,10 @@ def _estimator(name: str) -> Iterator[Entry]:
     made = find(name)
 
     def fit_with(**options: Any) -> Any:
-        return made(**{**_OPTIONS[name], **options}).fit(**data_of(name))
+        return made(**{**FIT_OPTIONS[name], **options}).fit(**data_of(name))
 
     def fit(**arguments: Any) -> Any:
-        return made(**_OPTIONS[name]).fit(**arguments)
+        return made(**FIT_OPTIONS[name]).fit(**arguments)
 
     yield Entry(name, fit_with, inspect.signature(made))
     yield Entry(f"{name}.fit", fit, inspect.signature(made.fit), data_of(name), ("capacities",))
@@ -546,10 +756,13 @@ def _arguments_of(name: str, method: str) -> dict[str, Any]:
     if name == "MixtureField":
         observed = {"Y": np.zeros((2, 4)), "alpha": 0.5}
         more = {"sample": {"n_samples": 2}, "assume": {"graph": GRAPH, "potentials": POTENTIALS}}
-        more |= {"score": {"Z": np.zeros((2, 4)), **observed}, "save": {"path": "model.ff"}}
+        more |= {
+            "score": {"Z": np.zeros((2, 4)), **observed},
+            "save": {"path": in_folder("model.ff")},
+        }
         return more.get(method, observed)
     wanted = inspect.signature(getattr(find(name), method)).parameters
-    data = {**data, "path": "model.ff"}
+    data = {**data, "path": in_folder("model.ff")}
     return {key: value for key, value in data.items() if key in wanted}
 
 
@@ -559,11 +772,23 @@ def _arguments_of(name: str, method: str) -> dict[str, Any]:
 def _files() -> Iterator[Entry]:
     model = {"graph": GRAPH, "potentials": POTENTIALS}
     answer = ff.io.PartitionAnswer(1.0)
-    yield _entry("write_uai", ff.write_uai, {"path": "model.uai", **model})
-    yield _entry("write_fg", ff.write_fg, {"path": "model.fg", **model})
-    yield _entry("write_evidence", ff.io.write_evidence, {"path": "m.evid", "observed": {0: 1}})
-    yield _entry("write_answer", ff.io.write_answer, {"path": "model.PR", "answer": answer})
-    yield _entry("format_answer", ff.io.format_answer, {"answer": answer})
+    yield entry_of("write_uai", ff.write_uai, {"path": in_folder("model.uai"), **model})
+    yield entry_of("write_fg", ff.write_fg, {"path": in_folder("model.fg"), **model})
+    yield entry_of(
+        "write_evidence",
+        ff.io.write_evidence,
+        {"path": in_folder("model.evid"), "observed": {0: 1}},
+    )
+    yield entry_of(
+        "write_answer", ff.io.write_answer, {"path": in_folder("model.PR"), "answer": answer}
+    )
+    yield entry_of("PartitionAnswer", ff.io.PartitionAnswer, {"log10_partition": 1.0})
+    yield entry_of("MapAnswer", ff.io.MapAnswer, {"labels": np.array([0, 1])})
+    yield entry_of("MarginalAnswer", ff.io.MarginalAnswer, {"marginals": (np.array([0.5, 0.5]),)})
+    yield entry_of(
+        "MarginalAnswer.from_beliefs", ff.io.MarginalAnswer.from_beliefs, {"beliefs": BELIEFS}
+    )
+    yield entry_of("format_answer", ff.io.format_answer, {"answer": answer})
     texts = {
         "read_uai": b"MARKOV 1 2 1 1 0 2 1 1",
         "read_fg": b"1\n\n1\n0\n2\n2\n0 1\n1 1\n",
@@ -574,9 +799,11 @@ def _files() -> Iterator[Entry]:
         "read_columns": b"a b\n",
     }
     for name, text in texts.items():
-        yield _entry(name, find(name), {"source": _Text(text)})
-    yield _entry("read_image_archive", ff.io.read_image_archive, {"path": "pictures.npz"})
-    yield _entry("load", ff.load, {"path": "model.ff"})
+        yield entry_of(name, find(name), {"source": _Text(text)})
+    yield entry_of(
+        "read_image_archive", ff.io.read_image_archive, {"path": in_folder("pictures.npz")}
+    )
+    yield entry_of("load", ff.load, {"path": in_folder("model.ff")})
 
 
 @dataclass(frozen=True)
@@ -590,9 +817,9 @@ class _Text:
 
 
 def write_examples() -> None:
-    """Files in the present folder that the readers of a file name are given."""
-    np.savez("pictures.npz", x=np.zeros((1, 2, 2)), y=np.zeros((1, 2, 2), dtype=int))
-    fitted("IsingModel").save("model.ff")
+    """Files that the readers of a file name are given."""
+    np.savez(in_folder("pictures.npz"), x=np.zeros((1, 2, 2)), y=np.zeros((1, 2, 2), dtype=int))
+    fitted("IsingModel").save(in_folder("model.ff"))
 
 
 def entries() -> list[Entry]:

@@ -9,6 +9,7 @@ the parts give is combined in their order.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from fieldfit.errors import InvalidInputError
 
 __all__ = [
     "kernel_threads",
+    "n_kernel_threads",
     "n_threads",
     "one_blas_thread",
     "ordered_map",
@@ -57,6 +59,33 @@ def n_threads(n_jobs: int | None) -> int:
     return max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
 
 
+def n_kernel_threads(n_jobs: int | None) -> int:
+    """The same for kernels that run in threads themselves.
+
+    Their threads do not survive a fork, and OpenMP ends a forked process that asks for them; such a
+    process has one thread.
+    """
+    threads = n_threads(n_jobs)
+    return 1 if _threads_are_lost else threads
+
+
+_threads_are_lost = False
+
+
+def _after_fork() -> None:
+    """In the new process: see whether threads of kernels were started in the old one."""
+    global _threads_are_lost
+    numba = sys.modules.get("numba")
+    try:
+        _threads_are_lost = numba is not None and bool(numba.threading_layer())
+    except ValueError:  # none has been chosen yet
+        _threads_are_lost = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> list[Result]:
@@ -81,7 +110,7 @@ def kernel_threads(n_jobs: int | None) -> Iterator[int]:
     """Let parallel kernels use this many threads, at most Numba's own number; yields it."""
     import numba
 
-    threads = min(n_threads(n_jobs), int(numba.config.NUMBA_NUM_THREADS))
+    threads = min(n_kernel_threads(n_jobs), int(numba.config.NUMBA_NUM_THREADS))
     before = numba.get_num_threads()
     numba.set_num_threads(threads)
     try:

@@ -198,8 +198,8 @@ _TABLE = [
     *_entries("io.sequences", "read_columns"),
     # errors and warnings
     *_entries("errors", "ConvergenceWarning InvalidInputError", TOP),
-    *_entries("errors", "FileFormatError MissingDependencyError NoGainWarning"),
-    *_entries("errors", "TooLargeError ZeroWeightError"),
+    *_entries("errors", "CheckpointWarning FileFormatError FileWriteError"),
+    *_entries("errors", "MissingDependencyError NoGainWarning TooLargeError ZeroWeightError"),
 ]
 
 #: All public objects by name.

@@ -16,18 +16,22 @@ from fieldfit.errors import InvalidInputError
 
 __all__ = [
     "is_integer",
+    "may_be_written",
     "refuse_unused",
     "require_callable",
     "require_flag",
     "require_index",
     "require_instance",
     "require_integer",
+    "require_list",
     "require_number",
     "require_one_of",
     "require_output",
     "require_path",
     "require_sequence_of",
     "require_text",
+    "require_texts",
+    "require_verbose",
     "shown",
 ]
 
@@ -139,8 +143,7 @@ def require_instance(
 
 def require_sequence_of(name: str, values: Any, wanted: type, example: str) -> None:
     """Refuse what is no list of objects of a class."""
-    if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__"):
-        _refuse(name, f"a list of objects such as {example}", False, values)
+    require_list(name, values, f"objects such as {example}")
     for index, value in enumerate(values):
         require_instance(f"{name}[{index}]", value, wanted, example)
 
@@ -171,6 +174,30 @@ def require_text(name: str, value: Any, *, or_none: bool = False) -> None:
         _refuse(name, "a text", or_none, value)
 
 
+def require_texts(name: str, values: Any) -> None:
+    """Refuse what is no list of texts; a single text is none, although it is one of letters.
+
+    Examples
+    --------
+    >>> require_texts("words", ["a", 3])
+    Traceback (most recent call last):
+    ...
+    fieldfit.errors.InvalidInputError: words[1] must be a text, got 3
+    """
+    require_list(name, values, "texts")
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            _refuse(f"{name}[{index}]", "a text", False, value)
+
+
+def require_list(name: str, values: Any, of: str) -> None:
+    """Refuse what has no entries in an order; ``of`` says what they should be."""
+    if isinstance(values, (str, bytes, dict, set)) or not hasattr(values, "__len__"):
+        _refuse(name, f"a list of {of}", False, values)
+    if getattr(values, "ndim", 1) == 0:  # an array of no dimensions has no length
+        _refuse(name, f"a list of {of}", False, values)
+
+
 def require_path(name: str, path: Any) -> None:
     """Refuse what cannot be the name of a file."""
     is_path = isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
@@ -183,6 +210,21 @@ def require_output(name: str, path: Any) -> None:
     require_path(name, path)
     if not os.path.isdir(os.path.dirname(os.fspath(path)) or ".") or os.path.isdir(path):
         _refuse(name, "a file in a folder that exists", False, os.fspath(path))
+    if not may_be_written(path):
+        _refuse(name, "a file in a folder that may be written to", False, os.fspath(path))
+
+
+def may_be_written(path: str | os.PathLike[str]) -> bool:
+    """Whether a file may be made or replaced; a device or pipe is written to as it is."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return True
+    return os.access(os.path.dirname(os.fspath(path)) or ".", os.W_OK | os.X_OK)
+
+
+def require_verbose(verbose: Any) -> None:
+    """Refuse what is no level of detail: 0 (or ``False``) is silent."""
+    if not isinstance(verbose, bool):
+        require_integer("verbose", verbose, at_least=0)
 
 
 def refuse_unused(method: str, used: Collection[str], **options: Any) -> None:

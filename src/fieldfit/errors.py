@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "CheckpointWarning",
     "ConvergenceWarning",
     "FileFormatError",
+    "FileWriteError",
     "InvalidInputError",
     "MissingDependencyError",
     "NoGainWarning",
@@ -103,12 +105,23 @@ class FileFormatError(InvalidInputError):
     """A file does not follow its format; the message names the file and the place."""
 
 
+class FileWriteError(OSError):
+    """A file could not be written; the message names it, and ``__cause__`` is the system's error.
+
+    An earlier file of the same name is unchanged.
+    """
+
+
 class TooLargeError(InvalidInputError):
     """The computation would need more memory than the stated budget."""
 
 
 class MissingDependencyError(ImportError):
     """An optional package is needed for this call; the message says how to install it."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; learning goes on without it."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fieldfit._validation import require_list, shown
 from fieldfit.errors import InvalidInputError
 
 __all__ = ["ChunkScore", "chunk_f1", "chunk_scores", "chunks"]
@@ -46,13 +47,21 @@ def chunks(labels: Iterable[Any]) -> set[tuple[int, int, str]]:
     >>> sorted(chunks(["B-NP", "I-NP", "I-VP", "O", "B-NP", "B-NP"]))
     [(0, 2, 'NP'), (2, 3, 'VP'), (4, 5, 'NP'), (5, 6, 'NP')]
     """
+    return _chunks("labels", labels)
+
+
+def _chunks(name: str, labels: Iterable[Any]) -> set[tuple[int, int, str]]:
+    if isinstance(labels, (str, bytes, dict)) or not isinstance(labels, Iterable):
+        raise InvalidInputError(f"{name} must be a sequence of labels, got {shown(labels)}")
     found: set[tuple[int, int, str]] = set()
     begin = 0
     kind: str | None = None  # of the chunk that is open, if any
     closed = False
     position = -1
     for position, label in enumerate(labels):
-        mark, _, new_kind = ("O" if label is None else str(label)).partition("-")
+        if not (label is None or isinstance(label, str)):
+            raise InvalidInputError(f"{name}[{position}] must be a text, got {shown(label)}")
+        mark, _, new_kind = ("O" if label is None else label).partition("-")
         inside = mark != "O"
         if kind is not None and (not inside or closed or mark in "BS" or new_kind != kind):
             found.add((begin, position, kind))
@@ -69,14 +78,17 @@ def chunk_scores(
     true: Sequence[Iterable[Any]], predicted: Sequence[Iterable[Any]]
 ) -> dict[str, ChunkScore]:
     """Scores by type of chunk, types sorted; the key ``""`` has those of all chunks together."""
+    for name, sequences in (("true", true), ("predicted", predicted)):
+        require_list(name, sequences, "sequences of labels")
     if len(true) != len(predicted):
         raise InvalidInputError(
             f"true and predicted must have one entry for each sequence, got {len(true)} and "
             f"{len(predicted)}"
         )
     counts: dict[str, list[int]] = {"": [0, 0, 0]}
-    for given, guess in zip(true, predicted, strict=True):
-        wanted, found = chunks(given), chunks(guess)
+    for index, (given, guess) in enumerate(zip(true, predicted, strict=True)):
+        wanted = _chunks(f"true[{index}]", given)
+        found = _chunks(f"predicted[{index}]", guess)
         for column, members in enumerate((wanted, found, wanted & found)):
             counts[""][column] += len(members)
             for _, _, kind in members:

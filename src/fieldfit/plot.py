@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_list, require_number
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 
 __all__ = ["plot_contacts", "plot_network", "spring_layout"]
@@ -30,12 +32,11 @@ def plot_network(
     (absolute) are left out.  Strongly coupled variables are drawn close to each other.  Returns
     the axes.
     """
-    matrix = np.asarray(couplings, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-        raise InvalidInputError(
-            f"couplings must be a finite square matrix, got shape {matrix.shape}"
-        )
+    matrix = _square("couplings", couplings)
+    require_number("minimum", minimum, at_least=0)
     n = len(matrix)
+    if names is not None:
+        require_list("names", names, "texts")
     labels = [str(k) for k in range(n)] if names is None else [str(name) for name in names]
     if len(labels) != n:
         raise InvalidInputError(f"names must have {n} entries, got {len(labels)}")
@@ -81,9 +82,11 @@ def plot_contacts(
     ``contacts`` (a boolean matrix) are drawn in grey on both sides; predicted pairs are blue if
     they are contacts and red crosses if not.  Returns the axes.
     """
-    matrix = np.asarray(scores, dtype=np.float64)
+    matrix = _square("scores", scores)
+    require_integer("n_pairs", n_pairs, at_least=1)
+    require_integer("min_distance", min_distance, at_least=1)
     n = len(matrix)
-    known = None if contacts is None else np.asarray(contacts, dtype=bool)
+    known = None if contacts is None else _square("contacts", contacts) != 0.0
     if known is not None and known.shape != matrix.shape:
         raise InvalidInputError(f"contacts must have shape {matrix.shape}, got {known.shape}")
     axes = _axes(ax)
@@ -115,6 +118,8 @@ def spring_layout(strengths: FloatArray, n_steps: int = 300) -> FloatArray:
     Software: Practice and Experience 21, 1991), from a fixed start, so that the picture is always
     the same.
     """
+    require_integer("n_steps", n_steps, at_least=0)
+    strengths = _square("strengths", strengths)
     n = len(strengths)
     angle = 2.0 * np.pi * np.arange(n) / max(n, 1)
     places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -136,6 +141,13 @@ def spring_layout(strengths: FloatArray, n_steps: int = 300) -> FloatArray:
         places = places + move / length * np.minimum(length, heat)
     places = places - places.mean(axis=0)
     return np.asarray(places / np.abs(places).max())
+
+
+def _square(name: str, given: ArrayLike) -> FloatArray:
+    matrix = real_numbers(name, given)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+        raise InvalidInputError(f"{name} must be a finite square matrix, got shape {matrix.shape}")
+    return matrix
 
 
 def _axes(ax: Any) -> Any:

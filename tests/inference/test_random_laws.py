@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fieldfit as ff
+from benchmarks import laws
 from benchmarks.laws import (
     INFERENCES,
     SEARCHES,
@@ -59,3 +60,21 @@ def test_the_checks_can_fail():
     assert broken_by_search(potentials, {0: int(other[0])}, best.score, best) == (
         "evidence must be kept"
     )
+
+
+def test_a_run_that_was_stopped_goes_on_after_its_last_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(laws, "BLOCK", 2)
+    seen = []
+    monkeypatch.setattr(laws, "check_model", lambda seed, number: seen.append(number) or ["x: y"])
+    path = tmp_path / "folder" / "rows"
+    assert len([block for block, _ in zip(laws.run(path, 0, 0, 6), range(2), strict=False)]) == 2
+    with path.open("a") as file:
+        file.write('{"first": 4, "mod')  # torn by a kill
+    done, seen[:] = list(seen), []
+    blocks = list(laws.run(path, 0, 0, 7))
+    assert [block.first for block in blocks] == [0, 2, 4, 6]
+    assert sum(len(block.broken) for block in blocks) == 7
+    assert sorted({*done, *seen}) == list(range(7))
+    assert not set(seen) & {0, 1, 2, 3}
+    with pytest.raises(SystemExit, match="must hold rows of"):
+        list(laws.run(path, 1, 0, 2))

@@ -73,6 +73,20 @@ def test_archive_without_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("place", "byte", "message"), [(4, 99, "zip file version"), (6, 1, "is encrypted")]
+)
+def test_archives_of_later_versions_and_encrypted_ones_are_refused(place, byte, message, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((2, 3, 3)))
+    data = bytearray((tmp_path / "data.npz").read_bytes())
+    # the header of the array, and what the directory at the end says of it
+    for header, offset in ((b"PK\x03\x04", place), (b"PK\x01\x02", place + 2)):
+        data[data.index(header) + offset] = byte
+    (tmp_path / "data.npz").write_bytes(data)
+    with pytest.raises(FileFormatError, match=rf"data\.npz: the file is not .*{message}"):
+        read_images(tmp_path / "data.npz", with_labels=False)
+
+
+@pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"x": np.zeros((3, 3)), "y": np.zeros((3, 3), int)}, r"\(n, height, width\).*\(3, 3\)"),

@@ -16,7 +16,6 @@ from safetensors.numpy import load_file
 import fieldfit as ff
 from fieldfit._registry import stored_classes
 from fieldfit.errors import FileFormatError, InvalidInputError
-from fieldfit.io import _container
 from fieldfit.io.model_file import ModelFile, decode, encode, read_model, write_model
 from fieldfit.learners.base import Learner
 from fieldfit.learners.lbfgs import LBFGS
@@ -270,21 +269,6 @@ def test_any_reader_of_safetensors_reads_the_arrays(tmp_path):
     write_small(tmp_path / "model")
     arrays = load_file(tmp_path / "model")
     np.testing.assert_array_equal(arrays["arrays.weights"], [1.5, -2.0])
-
-
-def test_a_writer_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "model"
-    write_small(path)
-    before = path.read_bytes()
-
-    def fail(descriptor):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(_container.os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_model(path, "Other", {}, {}, {})
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
 def test_the_new_file_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypatch):

@@ -346,16 +346,16 @@ def test_l2_may_differ_between_weights():
 @pytest.mark.parametrize(
     ("penalty", "message"),
     [
-        (Penalty(l2=-1.0), "l2 must be finite and at least 0, got -1.0"),
-        (Penalty(l2=np.array([1.0, 2.0])), r"l2 must be a number or an array of shape \(12,\)"),
-        (Penalty(l2=np.nan), "l2 must be finite"),
-        (Penalty(l1=-0.5), "l1 must be finite and at least 0, got -0.5"),
+        ({"l2": -1.0}, "l2 must be finite and at least 0, got -1.0"),
+        ({"l2": np.array([1.0, 2.0])}, r"l2 must be a number or an array of shape \(12,\)"),
+        ({"l2": np.nan}, "l2 must be finite"),
+        ({"l1": -0.5}, "l1 must be finite and at least 0, got -0.5"),
     ],
 )
 @pytest.mark.parametrize("learner", [LBFGS(), Adam()], ids=["lbfgs", "adam"])
 def test_bad_penalties_are_refused(learner, penalty, message):
     with pytest.raises(InvalidInputError, match=message):
-        learner.minimize(Logistic(), np.zeros(12), penalty=penalty)
+        learner.minimize(Logistic(), np.zeros(12), penalty=Penalty(**penalty))
 
 
 # -- accuracy of values, failure ----------------------------------------------------------

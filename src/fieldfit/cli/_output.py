@@ -75,6 +75,7 @@ def require_new(
 
     ``outputs`` are names of files by option, ``None`` where none was given.
     """
+    from fieldfit._validation import may_be_written
     from fieldfit.errors import InvalidInputError
 
     taken = {os.path.realpath(path) for path in inputs}
@@ -89,6 +90,10 @@ def require_new(
             raise InvalidInputError(f"{option} must be the name of a file, got the folder {path}")
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise InvalidInputError(f"{option} must lie in a folder that exists, got {path}")
+        if not may_be_written(path):
+            raise InvalidInputError(
+                f"{option} must lie in a folder that may be written to, got {path}"
+            )
         taken.add(os.path.realpath(path))
 
 

@@ -83,14 +83,13 @@ def run(args: argparse.Namespace) -> int:
     from importlib.metadata import version
 
     from fieldfit.demo.demo_page import Report, demo_page, digits_png
+    from fieldfit.io._atomic_file import write_atomically
 
     levels = _learn_all(args, reporter)
     report = Report(levels, args.noise, args.seed, args.quick, version("fieldfit"))
     page, pictures = (os.path.join(args.out, name) for name in ("index.html", "digits.png"))
-    with open(page, "w", encoding="utf-8") as text_file:
-        text_file.write(demo_page(report))
-    with open(pictures, "wb") as file:
-        file.write(digits_png(report.main))
+    write_atomically(page, [demo_page(report).encode()])
+    write_atomically(pictures, [digits_png(report.main)])
     if args.json:
         print_json(_fields(report, page, pictures))
     else:

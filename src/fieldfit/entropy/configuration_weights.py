@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray, IntArray
+from fieldfit._validation import require_instance
 from fieldfit.entropy.counting_numbers import Entropy
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
@@ -79,6 +80,7 @@ class EntropyWeights(_GraphVector):
     @classmethod
     def of(cls, entropy: Entropy, graph: FactorGraph) -> EntropyWeights:
         """The counting numbers of an entropy: those of variables may be zero or negative."""
+        require_instance("entropy", entropy, Entropy, "Bethe()")
         counting = entropy.counting_numbers(graph)
         return cls.from_flat(
             graph,

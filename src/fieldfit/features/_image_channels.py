@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError, MissingDependencyError
 
@@ -99,7 +100,7 @@ def binary_patterns(image: FloatArray) -> NDArray[np.intp]:
 
 def checked_image(image: ArrayLike, name: str = "image") -> FloatArray:
     """Colours as numbers in [0, 1]."""
-    given = np.asarray(image)
+    given = plain_array(name, image)
     if given.ndim != 3 or given.shape[2] != 3 or given.size == 0:
         raise InvalidInputError(
             f"{name} must have shape (height, width, 3), got {given.shape}; a grey picture is "

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array
+from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_index, require_integer, require_number, shown
 from fieldfit.errors import InvalidInputError
 
 __all__ = ["OutOfFold", "out_of_fold"]
@@ -48,9 +51,17 @@ class OutOfFold:
 
     def predict_log_proba(self, features: ArrayLike, fold: int | None = None) -> FloatArray:
         """Log-probabilities ``(M, K)`` of new data, or by the classifier of one fold."""
+        if fold is not None:
+            require_index("fold", fold, len(self.classifiers))
         chosen = self.classifier if fold is None else self.classifiers[fold]
         n_labels = self.log_probabilities.shape[1]
-        return _log_probabilities(chosen, np.asarray(features), n_labels, self.floor)
+        rows = _checked_rows(features)
+        n_known = getattr(chosen, "n_features_in_", rows.shape[1])
+        if rows.shape[1] != n_known:
+            raise InvalidInputError(
+                f"features must have {n_known} columns as in training, got {rows.shape[1]}"
+            )
+        return _log_probabilities(chosen, rows, n_labels, self.floor)
 
 
 def out_of_fold(
@@ -97,19 +108,27 @@ def out_of_fold(
     """
     from sklearn.base import clone
 
+    if isinstance(classifier, type) or not hasattr(classifier, "predict_proba"):
+        raise InvalidInputError(
+            "classifier must be an object with predict_proba, such as LogisticRegression(), "
+            f"got {shown(classifier)}"
+        )
     rows, known, part = _checked(features, labels, groups)
+    require_integer("n_labels", n_labels, or_none=True)
     n_seen = int(known.max()) + 1
     n_labels = n_seen if n_labels is None else n_labels
     names, member = np.unique(part, return_inverse=True)
     if n_labels < n_seen:
         raise InvalidInputError(f"n_labels must be at least {n_seen} as in labels, got {n_labels}")
+    require_integer("n_folds", n_folds)
     if not 2 <= n_folds <= len(names):
         raise InvalidInputError(
             f"n_folds must be from 2 to the number of groups ({len(names)}), got {n_folds}"
         )
+    require_number("floor", floor)
     if not 0.0 < floor < 1.0 / n_labels:
         raise InvalidInputError(f"floor must be between 0 and 1 / {n_labels}, got {floor}")
-    fold = np.random.default_rng(random_state).permutation(len(names))[member] % n_folds
+    fold = random_generator(random_state).permutation(len(names))[member] % n_folds
 
     found, classifiers = np.empty((len(rows), n_labels)), []
     for held_out in range(n_folds):
@@ -135,20 +154,31 @@ def _log_probabilities(
     return np.log((1.0 - n_labels * floor) * probabilities + floor)
 
 
+def _checked_rows(features: ArrayLike) -> NDArray[Any]:
+    """Numbers of any width: classifiers know single precision."""
+    rows = plain_array("features", features)
+    if rows.ndim != 2 or len(rows) == 0 or rows.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"features must be numbers of shape (M, F), got dtype {rows.dtype} and shape "
+            f"{rows.shape}"
+        )
+    return rows
+
+
 def _checked(
     features: ArrayLike, labels: ArrayLike, groups: ArrayLike
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    rows, known, part = np.asarray(features), np.asarray(labels), np.asarray(groups)
-    if rows.ndim != 2 or len(rows) == 0:
-        raise InvalidInputError(f"features must have shape (M, F), got {rows.shape}")
+    rows = _checked_rows(features)
+    known, part = plain_array("labels", labels), plain_array("groups", groups)
     for name, given in (("labels", known), ("groups", part)):
         if given.shape != (len(rows),):
             raise InvalidInputError(f"{name} must have shape ({len(rows)},), got {given.shape}")
     if known.dtype.kind not in "iu" or known.min() < -1:
         raise InvalidInputError(
-            f"labels must be integers of at least -1, got dtype {known.dtype} and the smallest "
-            f"{known.min()}"
+            f"labels must be integers of at least -1, got dtype {known.dtype} and {shown(known)}"
         )
+    if part.dtype.kind not in "iuU":
+        raise InvalidInputError(f"groups must be integers or texts, got dtype {part.dtype}")
     if known.max() < 0:
         raise InvalidInputError("labels must be known in some rows, got only -1")
     return rows, known, part

@@ -32,7 +32,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from fieldfit._arrays import real_numbers
+from fieldfit._random_state import as_seed
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_integer, require_list, shown
 from fieldfit.errors import InvalidInputError
 from fieldfit.features._image_channels import checked_image
 
@@ -118,10 +121,10 @@ class PatchCodebook(BaseEstimator):  # type: ignore[misc]
         from sklearn.cluster import MiniBatchKMeans
 
         for name in ("n_clusters", "stride", "n_patches"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, np.integer)) and value >= 1):
-                raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")
-        rng = np.random.default_rng(self.random_state)
+            require_integer(name, getattr(self, name), at_least=1)
+        seed = as_seed(self.random_state)
+        rng = np.random.default_rng(seed)
+        images = _checked_pictures(images)
         counts = np.array([image.shape[0] * image.shape[1] for image in images])
         if counts.sum() < self.n_clusters:
             raise InvalidInputError(
@@ -140,16 +143,15 @@ class PatchCodebook(BaseEstimator):  # type: ignore[misc]
             )
             if len(own)
         ]
-        means = MiniBatchKMeans(
-            self.n_clusters, n_init=3, batch_size=2048, random_state=self.random_state
-        )
+        means = MiniBatchKMeans(self.n_clusters, n_init=3, batch_size=2048, random_state=seed)
         self.centres_ = means.fit(np.concatenate(sample)).cluster_centers_
         return self
 
     def nearest(self, image: FloatArray) -> NDArray[np.intp]:
         """The centre that is nearest to the patch around each pixel, ``(height, width)``."""
-        if not hasattr(self, "centres_"):
-            raise NotFittedError("this PatchCodebook must be fitted first; call fit")
+        return self._nearest(self._checked_picture("image", image))
+
+    def _nearest(self, image: FloatArray) -> NDArray[np.intp]:
         around = patches(image, self.stride)
         # |p - c|^2 less |p|^2, which is the same for all centres
         scores = around @ self.centres_.T
@@ -159,7 +161,43 @@ class PatchCodebook(BaseEstimator):  # type: ignore[misc]
     def transform(self, images: Sequence[FloatArray]) -> list[FloatArray]:
         """Indicators ``(height, width, n_clusters)`` of each picture."""
         identity = np.eye(self.n_clusters)
-        return [identity[self.nearest(image)] for image in images]
+        require_list("images", images, "pictures")
+        return [
+            identity[self._nearest(self._checked_picture(f"images[{m}]", image))]
+            for m, image in enumerate(images)
+        ]
+
+    def _checked_picture(self, name: str, image: ArrayLike) -> FloatArray:
+        if not hasattr(self, "centres_"):
+            raise NotFittedError("this PatchCodebook must be fitted first; call fit")
+        pixels = _checked_picture(name, image)
+        n_channels = self.centres_.shape[1] // PATCH**2
+        if pixels.shape[2] != n_channels:
+            raise InvalidInputError(
+                f"{name} must have {n_channels} channels as in fit, got {pixels.shape[2]}"
+            )
+        return pixels
+
+
+def _checked_pictures(images: Sequence[ArrayLike]) -> list[FloatArray]:
+    require_list("images", images, "pictures")
+    found = [_checked_picture(f"images[{m}]", image) for m, image in enumerate(images)]
+    counts = sorted({pixels.shape[2] for pixels in found})
+    if len(counts) != 1:
+        raise InvalidInputError(
+            f"images must be pictures with one number of channels, got {shown(counts)}"
+        )
+    return found
+
+
+def _checked_picture(name: str, image: ArrayLike) -> FloatArray:
+    pixels = real_numbers(name, image)
+    if pixels.ndim != 3 or pixels.size == 0 or not np.isfinite(pixels).all():
+        raise InvalidInputError(
+            f"{name} must be finite numbers of shape (height, width, channels), got shape "
+            f"{pixels.shape} and {shown(pixels)}"
+        )
+    return pixels
 
 
 def _difference(values: FloatArray, step: int, axis: int) -> FloatArray:
@@ -235,6 +273,7 @@ class SceneFeatures(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, images: Sequence[ArrayLike], y: Any = None) -> SceneFeatures:
         """Find typical patches in pictures ``(height, width, 3)``; ``y`` is ignored."""
+        require_list("images", images, "pictures")
         pixels = [checked_image(image, f"images[{m}]") for m, image in enumerate(images)]
         if not pixels:
             raise InvalidInputError("images must hold at least one picture, got none")
@@ -253,6 +292,7 @@ class SceneFeatures(BaseEstimator):  # type: ignore[misc]
         """Features ``(height, width, n_features)`` of each picture."""
         if not hasattr(self, "codebooks_"):
             raise NotFittedError("this SceneFeatures must be fitted first; call fit")
+        require_list("images", images, "pictures")
         return [
             self._transformed(checked_image(image, f"images[{m}]"))
             for m, image in enumerate(images)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.features._image_channels import (
@@ -43,7 +44,7 @@ SHAPE_NAMES = (
 
 def checked_segments(segments: Any) -> IndexArray:
     """The label image as integers, every one of ``0..N-1`` used."""
-    given = np.asarray(segments)
+    given = plain_array("segments", segments)
     if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "iu":
         raise InvalidInputError(
             f"segments must be integers of shape (height, width), got dtype {given.dtype} and "

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from fieldfit.features._text_words import BEFORE, BEHIND, Features, is_capitalised, word_shape
+from fieldfit.features._text_words import BEFORE, BEHIND, Features, is_capitalised, shape_of
 
 __all__ = [
     "add_acronyms",
@@ -48,7 +48,7 @@ def add_place(features: Sequence[Sequence[Features]], sentences: Sentences) -> N
             place += " capitals"
         for token, word in zip(tokens, words, strict=True):
             token["place"] = place
-            token["place|shape"] = f"{place}|{word_shape(word)}"
+            token["place|shape"] = f"{place}|{shape_of(word)}"
 
 
 def add_topic(features: Sequence[Sequence[Features]], sentences: Sentences) -> None:
@@ -109,7 +109,7 @@ def add_truecase(features: Sequence[Sequence[Features]], sentences: Sentences) -
                 if found:
                     # of equally common ones the first in the document
                     true = found.most_common(1)[0][0]
-                token["true shape"] = word_shape(true) if found else "?"
+                token["true shape"] = shape_of(true) if found else "?"
             token["true"] = true
 
 

@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
 
-__all__ = ["Features", "WordReader", "is_capitalised", "word_shape"]
+from fieldfit._validation import require_integer, shown
+from fieldfit.errors import InvalidInputError
+
+__all__ = ["Features", "WordReader", "is_capitalised", "shape_of", "word_shape"]
 
 #: Features of a token: a text under a key is a category, ``True`` a mark that the token bears.
 Features = dict[str, str | bool]
@@ -21,7 +24,6 @@ KEPT = 2**17
 BEFORE, BEHIND = "<s>", "</s>"
 
 
-@lru_cache(maxsize=KEPT)
 def word_shape(word: str, max_run: int = 4) -> str:
     """Kinds of characters in a word: ``X`` upper, ``x`` lower case, ``d`` digit, others as is.
 
@@ -33,6 +35,15 @@ def word_shape(word: str, max_run: int = 4) -> str:
     >>> word_shape("McDonald", max_run=1)
     'XxXx'
     """
+    if not isinstance(word, str):
+        raise InvalidInputError(f"word must be a text, got {shown(word)}")
+    require_integer("max_run", max_run, at_least=1)
+    return shape_of(word, max_run)
+
+
+@lru_cache(maxsize=KEPT)
+def shape_of(word: str, max_run: int = 4) -> str:
+    """`word_shape` of a text, kept because texts repeat their words."""
     kinds = (
         "X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c for c in word
     )
@@ -68,8 +79,8 @@ class WordReader:
         if self.lower:
             features["lower"] = word.lower()
         if self.shape:
-            features["shape"] = word_shape(word)
-            features["form"] = word_shape(word, 1)
+            features["shape"] = shape_of(word)
+            features["form"] = shape_of(word, 1)
         # a prefix or suffix that is the whole word says nothing new
         for length in range(1, min(self.prefixes, len(word) - 1) + 1):
             features[f"prefix{length}"] = word[:length]
@@ -88,7 +99,7 @@ class WordReader:
         if self.lower:
             features[f"lower{distance}"] = word.lower()
         if self.shape:
-            features[f"shape{distance}"] = word_shape(word)
+            features[f"shape{distance}"] = shape_of(word)
         return features
 
 

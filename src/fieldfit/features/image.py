@@ -28,7 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldfit._arrays import plain_array
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_flag, require_integer, require_number
 from fieldfit.errors import InvalidInputError
 from fieldfit.features._image_channels import checked_image, import_scikit_image
 from fieldfit.features._image_out_of_fold import OutOfFold, out_of_fold
@@ -84,13 +86,9 @@ def superpixels(
     from skimage.segmentation import slic
 
     pixels = checked_image(image)
-    if not 1 <= n <= pixels.shape[0] * pixels.shape[1]:
-        raise InvalidInputError(
-            f"n must be from 1 to the number of pixels ({pixels[:, :, 0].size}), got {n}"
-        )
-    for name, value in (("compactness", compactness), ("sigma", sigma)):
-        if not (np.isfinite(value) and value >= 0.0) or (name == "compactness" and value == 0.0):
-            raise InvalidInputError(f"{name} must be a positive number, got {value}")
+    require_integer("n", n, at_least=1, at_most=pixels.shape[0] * pixels.shape[1])
+    require_number("compactness", compactness, above=0)
+    require_number("sigma", sigma, at_least=0)
     found = slic(
         pixels, n_segments=n, compactness=compactness, sigma=sigma, start_label=0, channel_axis=2
     )
@@ -167,7 +165,8 @@ def region_labels(
     array([ 1, -1], dtype=int32)
     """
     regions = checked_segments(segments)
-    given = np.asarray(labels)
+    require_number("min_share", min_share, at_least=0, at_most=1)
+    given = plain_array("labels", labels)
     if given.shape != regions.shape or given.dtype.kind not in "iu":
         raise InvalidInputError(
             f"labels must be integers of shape {regions.shape} as segments, got dtype "
@@ -176,16 +175,21 @@ def region_labels(
     # compared as they are: -1 does not fit into unsigned integers
     if given.dtype.kind == "i" and given.min() < -1:
         raise InvalidInputError(f"labels must be at least -1, got {given.min()}")
-    n_labels = int(given.max()) + 1
+    if given.max() > np.iinfo(np.int32).max:
+        raise InvalidInputError(f"labels must be integers of 32 bits, got {given.max()}")
     n_regions = int(regions.max()) + 1
+    is_known = given.ravel() >= 0
+    # counted by their rank: a void label of 2**31 - 1 asks for no more memory than one of 255
+    seen, ranks = np.unique(given.ravel()[is_known], return_inverse=True)
+    n_labels = len(seen)
     if n_labels == 0:
         return np.full(n_regions, -1, dtype=np.int32)
-    is_known = given.ravel() >= 0
-    codes = regions.ravel()[is_known] * n_labels + given.ravel()[is_known].astype(np.intp)
+    codes = regions.ravel()[is_known] * n_labels + ranks
     counts = np.bincount(codes, minlength=n_regions * n_labels).reshape(n_regions, n_labels)
     most = counts.max(axis=1)
     is_clear = (most > 0) & (most >= min_share * np.bincount(regions.ravel()))
-    return np.where(is_clear, counts.argmax(axis=1), -1).astype(np.int32)
+    commonest = seen[counts.argmax(axis=1)].astype(np.int32)
+    return np.where(is_clear, commonest, np.int32(-1))
 
 
 def paint(values: ArrayLike, segments: ArrayLike) -> NDArray[Any]:
@@ -196,7 +200,7 @@ def paint(values: ArrayLike, segments: ArrayLike) -> NDArray[Any]:
            [5, 7, 7]])
     """
     regions = checked_segments(segments)
-    given = np.asarray(values)
+    given = plain_array("values", values)
     n_regions = int(regions.max()) + 1
     if given.ndim == 0 or len(given) != n_regions:
         raise InvalidInputError(
@@ -213,8 +217,8 @@ def stretched(image: ArrayLike, by_channel: bool = False, percent: float = 0.5) 
     red, green and blue apart, which takes out the colour of the light as well.
     """
     pixels = checked_image(image)
-    if not 0.0 <= percent < 50.0:
-        raise InvalidInputError(f"percent must be at least 0 and below 50, got {percent}")
+    require_flag("by_channel", by_channel)
+    require_number("percent", percent, at_least=0, below=50)
     axes = (0, 1) if by_channel else None
     low, high = np.percentile(pixels, [percent, 100.0 - percent], axis=axes)
     # a picture of one colour has no contrast to stretch: less than five grey values of 255

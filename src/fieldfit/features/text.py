@@ -12,11 +12,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain, combinations, pairwise
 from typing import Any
 
+from fieldfit._validation import (
+    require_flag,
+    require_instance,
+    require_integer,
+    require_list,
+    require_sequence_of,
+    require_texts,
+    shown,
+)
 from fieldfit.errors import InvalidInputError
 from fieldfit.features._text_document import (
     add_acronyms,
@@ -36,6 +45,7 @@ from fieldfit.features._text_words import (
     add_tags,
     add_window,
     is_capitalised,
+    shape_of,
     word_shape,
 )
 
@@ -116,10 +126,11 @@ class TextFeatures:
     acronyms: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("prefixes", "suffixes", "ngrams", "window", "nearby"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 0):
-                raise InvalidInputError(f"{name} must be an integer of at least 0, got {value!r}")
+        for option in fields(self):
+            if isinstance(option.default, bool):
+                require_flag(option.name, getattr(self, option.name))
+            else:
+                require_integer(option.name, getattr(self, option.name), at_least=0)
 
 
 def sentence_features(
@@ -147,15 +158,34 @@ def sentence_features(
     >>> tokens[0]["w"], tokens[0]["shape"], tokens[0]["pos[+1]"], tokens[0]["w[-1]"]
     ('Ann', 'Xxx', 'VBD', '<s>')
     """
+    require_texts("words", words)
+    require_instance("options", options, TextFeatures, "TextFeatures()")
+    columns = _columns(tags)
+    for name, column in columns.items():
+        require_texts(f"tags[{name!r}]", column)
+    return _sentence_features(words, columns, options)
+
+
+def _columns(tags: Any) -> dict[str, Any]:
+    """Further columns by their name, none if there are none."""
+    columns = {} if tags is None else tags
+    if not (isinstance(columns, dict) and all(isinstance(name, str) for name in columns)):
+        raise InvalidInputError(f"tags must be columns by their name, got {shown(tags)}")
+    return columns
+
+
+def _sentence_features(
+    words: Sequence[str], tags: dict[str, Sequence[str]], options: TextFeatures
+) -> list[Features]:
     reader = _reader(options)
     features = [dict(reader.own(word)) for word in words]
     folded = [word.lower() for word in words]
     add_window(features, words, options.window, reader)
     if options.conjunctions:
-        shapes = [word_shape(word) for word in words]
+        shapes = [shape_of(word) for word in words]
         add_conjunctions(features, "shape", shapes)
         add_mixed_conjunctions(features, shapes, folded)
-    for name, column in (tags or {}).items():
+    for name, column in tags.items():
         if len(column) != len(words):
             raise InvalidInputError(
                 f"tags[{name!r}] must have one entry for each of the {len(words)} words, "
@@ -191,18 +221,23 @@ def document_features(
     >>> second[1]["document[-1]:peter"], second[0]["document:once"]
     (True, True)
     """
-    columns = tags or {}
+    require_list("sentences", sentences, "sentences")
+    require_instance("options", options, TextFeatures, "TextFeatures()")
+    for number, words in enumerate(sentences):
+        require_texts(f"sentences[{number}]", words)
+    columns = _columns(tags)
     for name, column in columns.items():
+        require_list(f"tags[{name!r}]", column, "tags of sentences")
         if len(column) != len(sentences):
             raise InvalidInputError(
                 f"tags[{name!r}] must have one entry for each of the {len(sentences)} sentences, "
                 f"got {len(column)}"
             )
+        for number, tags_of_words in enumerate(column):
+            require_texts(f"tags[{name!r}][{number}]", tags_of_words)
     features = [
-        sentence_features(
-            words,
-            tags={name: column[number] for name, column in columns.items()},
-            options=options,
+        _sentence_features(
+            words, {name: column[number] for name, column in columns.items()}, options
         )
         for number, words in enumerate(sentences)
     ]
@@ -245,9 +280,10 @@ def repeated_capitalised(
     >>> repeated_capitalised("The bank said Bank of Spain is the Bank".split())
     [(3, 8)]
     """
-    if max_links < 2:
-        raise InvalidInputError(f"max_links must be at least 2, got {max_links!r}")
-    excluded = frozenset(exclude)
+    require_texts("words", words)
+    require_integer("max_links", max_links, at_least=2)
+    require_flag("fold", fold)
+    excluded = _excluded(exclude)
     groups: dict[str, list[int]] = {}
     for position, word in enumerate(words):
         if len(word) > 1 and is_capitalised(word) and word.lower() not in excluded:
@@ -259,6 +295,14 @@ def repeated_capitalised(
     return sorted(chain.from_iterable(pairs))
 
 
+def _excluded(exclude: Any) -> frozenset[str]:
+    if isinstance(exclude, (str, bytes, dict)) or not isinstance(exclude, Iterable):
+        raise InvalidInputError(f"exclude must be words, got {shown(exclude)}")
+    words = list(exclude)
+    require_texts("exclude", words)
+    return frozenset(words)
+
+
 def drop_rare(sequences: Sequence[Sequence[dict[str, Any]]], min_count: int = 2) -> list[Any]:
     """Sequences of feature dictionaries without features that fewer than ``min_count`` tokens have.
 
@@ -267,10 +311,19 @@ def drop_rare(sequences: Sequence[Sequence[dict[str, Any]]], min_count: int = 2)
     >>> drop_rare([[{"w": "a", "x": True}, {"w": "b", "x": True}]])
     [[{'x': True}, {'x': True}]]
     """
+    require_list("sequences", sequences, "sequences of tokens")
+    require_integer("min_count", min_count, at_least=1)
     counts: Counter[tuple[str, Any]] = Counter()
-    for tokens in sequences:
-        for token in tokens:
-            counts.update(token.items())
+    for number, tokens in enumerate(sequences):
+        require_sequence_of(f"sequences[{number}]", tokens, dict, "{'w': 'word'}")
+        for position, token in enumerate(tokens):
+            try:
+                counts.update(token.items())
+            except TypeError:
+                raise InvalidInputError(
+                    f"sequences[{number}][{position}] must have texts, numbers or truth values as "
+                    f"features, got {shown(token)}"
+                ) from None
     rare = {item for item, count in counts.items() if count < min_count}
     return [
         [dict(item for item in token.items() if item not in rare) for token in tokens]

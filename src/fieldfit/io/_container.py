@@ -11,8 +11,7 @@ The header's ``__metadata__`` holds
 so that *any* changed, missing or additional byte is noticed, wherever it lies.  Equal contents give
 equal bytes.  Nothing in a file is ever executed or imported.
 
-Files are written beside their place, flushed to the disk and then renamed, so that at every moment
-there is either the old file or the new one (`write_atomically`).
+Files are replaced as a whole (`fieldfit.io._atomic_file`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,9 @@ from numpy.typing import NDArray
 
 from fieldfit._validation import require_path
 from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit.io._atomic_file import write_atomically
 
-__all__ = ["read_container", "write_atomically", "write_container"]
+__all__ = ["read_container", "write_container"]
 
 #: Names of safetensors for the types that are stored.
 TYPES = {
@@ -118,31 +118,6 @@ def read_container(
         # the digest is right, so this was written so: not damage, but not one of our files either
         raise FileFormatError(f"{name}: the file is not a {format_name} file ({error})") from error
     return content, arrays
-
-
-def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Replace a file as a whole: whoever looks finds the old content or the new, never a part.
-
-    The new content is on the disk before it takes the name, so this holds for a power cut too.
-    """
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with open(partial, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the name itself is on the disk only when its folder is
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _package_version() -> str:

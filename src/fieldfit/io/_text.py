@@ -17,7 +17,7 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from fieldfit._validation import require_number, require_output, require_path
 from fieldfit.errors import FileFormatError, InvalidInputError, TooLargeError
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
 from fieldfit.graph.potentials import Potentials, require_graph
+from fieldfit.io._atomic_file import write_atomically
 
 __all__ = [
     "NumberFile",
@@ -57,6 +58,7 @@ LOG_10 = math.log(10.0)
 #: A weight of 1e-400 is a weight; with longer exponents even its logarithm is beyond doubles.
 MAX_EXPONENT_DIGITS = 310
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _NUMBER = re.compile(
     rb"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
@@ -384,9 +386,13 @@ def unary_factors(potentials: Potentials) -> list[int]:
 def write_text(path: str | os.PathLike[str], parts: Iterable[str]) -> None:
     """Write the parts one after another; a name that ends in ``.gz`` is compressed."""
     require_output("path", path)
-    if Path(path).suffix == ".gz":
-        with gzip.open(path, "wt", encoding="ascii", newline="\n") as file:
-            file.writelines(parts)
-    else:
-        with open(path, "w", encoding="ascii", newline="\n") as file:
-            file.writelines(parts)
+    chunks = (part.encode("ascii") for part in parts)
+    is_compressed = Path(path).suffix == ".gz"
+    write_atomically(path, _compressed(chunks) if is_compressed else chunks)
+
+
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    compressor = zlib.compressobj(wbits=_GZIP_WINDOW)
+    for chunk in chunks:
+        yield compressor.compress(chunk)
+    yield compressor.flush()

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,8 @@ from numpy.typing import NDArray
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_path, shown
 from fieldfit.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from fieldfit.io._container import write_atomically
+from fieldfit.io._archive import opened_archive
+from fieldfit.io._atomic_file import write_atomically
 
 __all__ = [
     "MISSING",
@@ -148,24 +147,17 @@ def _read_arrays(path: PathName, wanted: Sequence[tuple[str, ...]]) -> list[NDAr
         raise FileFormatError(f"{name}: the file is empty, expected an .npz archive")
     if data.startswith(b"\x93NUMPY"):
         raise FileFormatError(f"{name}: expected an .npz archive, found a single array")
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            found = []
-            for names in wanted:
-                chosen = next((choice for choice in names if choice in archive.files), None)
-                if chosen is None:
-                    raise FileFormatError(
-                        f"{name}: expected an array named {' or '.join(names)}, "
-                        f"found {', '.join(archive.files) or 'nothing'}"
-                    )
-                found.append(archive[chosen])
-            return found
-    except FileFormatError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileFormatError(
-            f"{name}: the file is not a complete .npz archive of numbers ({error})"
-        ) from error
+    found = []
+    with opened_archive(name, data) as archive:
+        for names in wanted:
+            chosen = next((choice for choice in names if choice in archive.files), None)
+            if chosen is None:
+                raise FileFormatError(
+                    f"{name}: expected an array named {' or '.join(names)}, "
+                    f"found {', '.join(archive.files) or 'nothing'}"
+                )
+            found.append(archive[chosen])
+    return found
 
 
 # -- folders ------------------------------------------------------------------------------

@@ -20,9 +20,6 @@ edge is listed once.
 
 from __future__ import annotations
 
-import io
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +29,7 @@ from numpy.typing import NDArray
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit._validation import shown
 from fieldfit.errors import FileFormatError
+from fieldfit.io._archive import opened_archive
 from fieldfit.io._text import Source, read_bytes
 from fieldfit.io.samples import csv_rows
 
@@ -81,13 +79,8 @@ def read_matchings(
 
 
 def _read_archive(name: str, data: bytes, general: bool, with_labels: bool) -> MatchingExamples:
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileFormatError(
-            f"{name}: the file is not a complete .npz archive of numbers ({error})"
-        ) from None
+    with opened_archive(name, data) as archive:
+        arrays = {key: archive[key] for key in archive.files}
     if "features" not in arrays:
         raise FileFormatError(
             f"{name}: expected the array 'features', found {', '.join(sorted(arrays)) or 'nothing'}"

@@ -18,7 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._validation import is_integer, require_instance, shown
+from fieldfit._arrays import integers, real_numbers
+from fieldfit._validation import is_integer, require_instance, require_list, require_number, shown
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph
 from fieldfit.graph.potentials import Beliefs
@@ -37,15 +38,29 @@ __all__ = [
 ]
 
 
+#: Beliefs may exceed 1 by this much.
+ROUNDING = 1e-6
+
+
 @dataclass(frozen=True)
 class MarginalAnswer:
     """``MAR``: the marginal distribution of every variable."""
 
     marginals: tuple[NDArray[np.float64], ...]
 
+    def __post_init__(self) -> None:
+        require_list("marginals", self.marginals, "distributions")
+        for index, marginal in enumerate(self.marginals):
+            given = real_numbers(f"marginals[{index}]", marginal)
+            if given.ndim != 1 or not bool(np.all((given >= 0.0) & (given <= 1.0 + ROUNDING))):
+                raise InvalidInputError(
+                    f"marginals[{index}] must be probabilities of one variable, got {shown(given)}"
+                )
+
     @classmethod
     def from_beliefs(cls, beliefs: Beliefs) -> MarginalAnswer:
         """The unary beliefs of an inference result."""
+        require_instance("beliefs", beliefs, Beliefs, "result.beliefs")
         offsets = beliefs.graph.unary_offsets.tolist()
         return cls(tuple(beliefs.unary_values[a:b] for a, b in pairwise(offsets)))
 
@@ -56,12 +71,22 @@ class PartitionAnswer:
 
     log10_partition: float
 
+    def __post_init__(self) -> None:
+        require_number("log10_partition", self.log10_partition, finite=False)
+
 
 @dataclass(frozen=True)
 class MapAnswer:
     """``MAP``: one label for every variable."""
 
     labels: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        labels = integers("labels", self.labels)
+        if labels.ndim != 1 or labels.min(initial=0) < 0:
+            raise InvalidInputError(
+                f"labels must be one integer of at least 0 for each variable, got {shown(labels)}"
+            )
 
 
 Answer = MarginalAnswer | PartitionAnswer | MapAnswer

@@ -19,6 +19,7 @@ import numpy as np
 
 from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_callable, require_instance, require_verbose
 from fieldfit.errors import InvalidInputError
 from fieldfit.learners.problem import Problem, ProblemValue
 
@@ -30,6 +31,7 @@ __all__ = [
     "Point",
     "Validation",
     "checked_start",
+    "require_task",
     "set_pseudo_gradient",
 ]
 
@@ -46,6 +48,13 @@ class Penalty:
 
     l2: float | FloatArray = 0.0
     l1: float | FloatArray = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("l2", "l1"):
+            given = real_numbers(name, getattr(self, name))
+            bad = given[~((given >= 0) & np.isfinite(given))]
+            if bad.size:
+                raise InvalidInputError(f"{name} must be finite and at least 0, got {bad.flat[0]}")
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,14 @@ class PenalisedProblem:
             )
 
 
+def require_task(problem: Any, penalty: Any, validation: Validation | None, verbose: int) -> None:
+    """Refuse what no learner can work with."""
+    require_instance("problem", problem, Problem, "TemplateProblem(objective, parts)")
+    require_instance("penalty", penalty, Penalty, "Penalty(l2=0.1)")
+    require_callable("validation", validation, or_none=True)
+    require_verbose(verbose)
+
+
 def set_pseudo_gradient(
     weights: FloatArray, gradient: FloatArray, l1: FloatArray, out: FloatArray
 ) -> None:
@@ -218,7 +235,4 @@ def _checked(name: str, given: float | FloatArray, n_weights: int) -> FloatArray
         raise InvalidInputError(
             f"{name} must be a number or an array of shape ({n_weights},), got shape {array.shape}"
         )
-    if not np.all((array >= 0) & np.isfinite(array)):
-        bad = float(array[~((array >= 0) & np.isfinite(array))].flat[0])
-        raise InvalidInputError(f"{name} must be finite and at least 0, got {bad}")
     return array

@@ -26,7 +26,7 @@ import numpy as np
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_instance
 from fieldfit.errors import FileFormatError
-from fieldfit.learners.base import Fit, Learner, PenalisedProblem, Penalty, Validation
+from fieldfit.learners.base import Fit, Learner, PenalisedProblem, Penalty, Validation, require_task
 from fieldfit.learners.camel_dual import Dual, JointDual, PiecewiseDual, WeightDual
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.lbfgs import LBFGS, Descent
@@ -87,6 +87,7 @@ class CamelRounds(Learner):
         verbose: int = 0,
     ) -> Fit:
         """Run the rounds on ``problem.linear_model()``; see `Learner.minimize`."""
+        require_task(problem, penalty, validation, verbose)
         run = Run(
             self,
             Rounds(self.objective, self.inner, problem.linear_model(), penalty),

@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from fieldfit._typing import FloatArray
-from fieldfit.learners.base import Fit, Learner, Penalty, Validation
+from fieldfit._validation import require_instance
+from fieldfit.learners.base import Fit, Learner, Penalty, Validation, require_task
 from fieldfit.learners.problem import Problem
 
 __all__ = ["ClosedForm", "SolvedProblem"]
@@ -47,6 +48,8 @@ class ClosedForm(Learner):
         verbose: int = 0,
     ) -> Fit:
         """The solution of a `SolvedProblem`; what concerns iterations is not used."""
+        require_task(problem, penalty, validation, verbose)
+        require_instance("problem", problem, SolvedProblem, "a problem with a closed form")
         assert isinstance(problem, SolvedProblem)
         weights, how = problem.solution()
         status = f"closed form: {how}"

@@ -37,7 +37,7 @@ from fieldfit._typing import FloatArray
 from fieldfit._validation import require_instance
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import LONGEST, ActiveSet, add_slopes, entropy
-from fieldfit.learners.base import Fit, Learner, Penalty, Validation
+from fieldfit.learners.base import Fit, Learner, Penalty, Validation, require_task
 from fieldfit.learners.checkpoint import State, restore_generator
 from fieldfit.learners.dual_blocks import DualModel
 from fieldfit.learners.dual_newton import DualNewton
@@ -93,6 +93,7 @@ class DualFrankWolfe(Learner):
 
         See `Learner.minimize`.
         """
+        require_task(problem, penalty, validation, verbose)
         model = problem.dual_model(self.objective)
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method

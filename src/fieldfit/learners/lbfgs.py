@@ -30,6 +30,7 @@ from fieldfit.learners.base import (
     Penalty,
     Point,
     Validation,
+    require_task,
     set_pseudo_gradient,
 )
 from fieldfit.learners.checkpoint import State
@@ -444,6 +445,7 @@ class LBFGS(Learner):
         verbose: int = 0,
     ) -> Fit:
         """Minimise ``problem`` plus ``penalty`` from ``start``; see `Learner.minimize`."""
+        require_task(problem, penalty, validation, verbose)
         run = Run(
             self,
             self._method(PenalisedProblem(problem, penalty)),

@@ -7,6 +7,7 @@ learner keeps the same promises.
 from __future__ import annotations
 
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import numpy as np
 
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_integer
+from fieldfit.errors import CheckpointWarning, FileWriteError
 from fieldfit.learners.base import Fit, Penalty, Validation, checked_start
 from fieldfit.learners.checkpoint import Checkpoint, State
 from fieldfit.learners.problem import Problem
@@ -118,6 +120,8 @@ class Run:
         self.is_interrupted = False
         self._checkpoint: Checkpoint | None = None
         self._written: tuple[int, bool] | None = None
+        #: Why the last checkpoint is not on the disk.
+        self._not_written: str | None = None
         if checkpoint is not None:
             self._checkpoint = Checkpoint.of(checkpoint, options, problem, penalty)
 
@@ -186,10 +190,26 @@ class Run:
         if self.best_weights is not None:
             numbers["best"] = [self.best_score, self.best_iter]
             arrays["best_weights"] = self.best_weights
-        self._checkpoint.write(State(arrays, numbers))
+        self._write(State(arrays, numbers))
         self._written = now
         self.problem.reset_warm_start()
         self.method.reset_warm_start()
+
+    def _write(self, state: State) -> None:
+        """A checkpoint that cannot be written costs no weights: a warning, and learning goes on."""
+        assert self._checkpoint is not None
+        try:
+            self._checkpoint.write(state)
+        except FileWriteError as error:
+            if self._not_written is None:
+                warnings.warn(
+                    f"{error}; learning goes on without this checkpoint",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            self._not_written = str(error)
+        else:
+            self._not_written = None
 
     def _restore(self, saved: State) -> None:
         self.method.restore(saved.part("method.", saved.value("method")))
@@ -234,6 +254,8 @@ class Run:
                 f"; the inference of {100 * share:.3g} % of the examples had not converged in the "
                 "last iteration"
             )
+        if self._not_written is not None:
+            status += f"; the last checkpoint is missing, {self._not_written}"
         converged = outcome is not None and outcome.converged
         return Fit(weights.copy(), n_iter, converged, status + ".", self.trace)
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fieldfit._parallel import n_threads, one_blas_thread, ordered_map
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_index, require_instance, require_sequence_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Beliefs, Potentials
@@ -124,6 +125,8 @@ class TemplateProblem(Problem):
     def __init__(
         self, objective: Objective, parts: Sequence[Part], n_jobs: int | None = None
     ) -> None:
+        require_instance("objective", objective, Objective, "PseudoLikelihood()")
+        require_sequence_of("parts", parts, Part, "Part(batch, template, labels)")
         if len(parts) == 0:
             raise InvalidInputError("parts must hold at least one group of examples, got none")
         self.objective: Objective = objective
@@ -148,6 +151,7 @@ class TemplateProblem(Problem):
 
     def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         """One batch: weights to potentials, objective, and back."""
+        require_index("part", part, self.n_parts)
         with one_blas_thread():
             return self._evaluate_part(weights, part)
 

@@ -34,6 +34,7 @@ from fieldfit.learners.base import (
     PenalisedProblem,
     Penalty,
     Validation,
+    require_task,
     set_pseudo_gradient,
 )
 from fieldfit.learners.checkpoint import State, restore_generator
@@ -420,6 +421,7 @@ class _Stochastic(Learner):
         A row of the trace is an epoch.  Its objective is the sum over the mini-batches, each at the
         weights that it met, plus the penalty at the end of the epoch; its gradient likewise.
         """
+        require_task(problem, penalty, validation, verbose)
         run = Run(
             self,
             self._method(PenalisedProblem(problem, penalty)),

@@ -31,7 +31,13 @@ from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._parallel import one_blas_thread, require_jobs
 from fieldfit._random_state import require_random_state
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_integer, require_number, require_output, shown
+from fieldfit._validation import (
+    require_integer,
+    require_number,
+    require_output,
+    require_verbose,
+    shown,
+)
 from fieldfit.errors import ConvergenceWarning, FileFormatError, InvalidInputError, Place
 from fieldfit.io.model_file import write_model
 from fieldfit.io.stored import Stored
@@ -287,12 +293,6 @@ def with_clauses(status: str, clauses: list[str]) -> str:
 
 
 # -- Checks of what users hand to the estimators: one sentence that names the example ------
-
-
-def require_verbose(verbose: Any) -> None:
-    """Refuse what is no level of detail: 0 (or ``False``) is silent."""
-    if not isinstance(verbose, bool):
-        require_integer("verbose", verbose, at_least=0)
 
 
 def held_out_pair(given: Any) -> tuple[Any, Any]:

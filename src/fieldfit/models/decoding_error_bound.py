@@ -33,7 +33,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
+from fieldfit._validation import require_instance, require_number
 from fieldfit.entropy.counting_numbers import CountingNumbers, Entropy
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
@@ -103,6 +105,9 @@ def error_bound(
     >>> error_bound(model, observed, 0.3, truth).bound < 0.02
     True
     """
+    require_instance("model", model, MixtureField, "MixtureField().fit(labels)")
+    require_instance("truth", truth, Potentials, "Potentials(model.graph_)")
+    require_number("offset", offset, at_least=0)
     model._require_fit()
     components = model._components()
     if components.n_components != 2:
@@ -111,7 +116,7 @@ def error_bound(
         )
     graph = model.graph_
     require_graph(graph, truth)
-    share = np.asarray(alpha, dtype=np.float64)
+    share = real_numbers("alpha", alpha)
     if share.ndim == 1:
         share = share.reshape(-1, *(1 for _ in np.shape(Y)[1:]))
     given, shares = as_field("Y", Y, share, model.shape_)

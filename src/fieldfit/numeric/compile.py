@@ -4,9 +4,9 @@ A kernel is a module-level function on arrays and named tuples of arrays.  It wo
 buffers, releases the interpreter lock, returns flags instead of raising, and divides by zero as
 NumPy does.
 
-Numba caches compiled kernels beside their sources.  It notices when the file of a kernel changes,
-but not when a kernel that it calls does, in another file; the old code would then run on.
-Therefore a change of any source file of the package discards all of its compiled kernels.
+Compiled kernels are kept on disk (`kernel_folder.py` says where).  Numba notices when the file of a
+kernel changes, but not when a kernel that it calls does, in another file; the old code would then
+run on.  Therefore the kernels that depend on a changed file are discarded.
 
 Processes that start together (joblib's workers, two test runs) need the same kernels at the same
 time.  A lock file for each kernel lets one compile it and the others wait for the result.
@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from numba import njit
+from numba import config, njit
+
+from fieldfit.numeric.kernel_folder import kernel_folder
 
 try:
     import fcntl
@@ -35,6 +37,10 @@ __all__ = ["SharedCache", "discard_outdated_kernels", "kernel"]
 
 #: Seconds to wait for a kernel that another process compiles; few take more than ten.
 MAX_WAIT = 60.0
+
+#: Folder of this package, and of its compiled kernels (``None``: they are not kept).
+PACKAGE = Path(__file__).resolve().parent.parent
+FOLDER = kernel_folder(PACKAGE, config.CACHE_DIR)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,15 +56,28 @@ def kernel(function: Any = None, *, cache: bool = True, **options: Any) -> Any:
     be reordered), ``parallel``, ``inline``, ``forceinline``.  Tiny functions that are only ever
     inlined into other kernels have ``cache=False``.
     """
+    cache = cache and FOLDER is not None
     compiled = njit(cache=cache, nogil=True, error_model="numpy", **options)
 
     def decorate(function: Any) -> Any:
-        dispatcher = compiled(function)
+        with _kept_in(FOLDER):
+            dispatcher = compiled(function)
         if cache and fcntl is not None:
             dispatcher._cache = SharedCache(dispatcher._cache, function.__qualname__)
         return dispatcher
 
     return decorate if function is None else decorate(function)
+
+
+@contextlib.contextmanager
+def _kept_in(folder: Path | None) -> Iterator[None]:
+    """Inside, Numba chooses this folder for the kernels that it is given."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = "" if folder in (PACKAGE, None) else str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
 
 
 class SharedCache:
@@ -86,7 +105,7 @@ class SharedCache:
         if found is None and lock is not None:
             self._locks[str(sig)] = lock
         elif lock is not None:
-            lock.close()
+            _release(lock)
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -95,7 +114,7 @@ class SharedCache:
         finally:
             lock = self._locks.pop(str(sig), None)
             if lock is not None:
-                lock.close()
+                _release(lock)
 
 
 def _acquire(path: Path) -> Any:
@@ -120,6 +139,11 @@ def _acquire(path: Path) -> Any:
             return None
 
 
+def _release(lock: Any) -> None:
+    fcntl.flock(lock, fcntl.LOCK_UN)  # first: a process that was forked meanwhile has it open too
+    lock.close()
+
+
 #: What kernels can use of another file: kernels, intrinsics and named tuples that it defines.
 _COMPILED = re.compile(r"^(@kernel|@intrinsic|class \w+\(NamedTuple\))", re.MULTILINE)
 #: An import at the top level of a module, in one line or in parentheses.
@@ -127,10 +151,13 @@ _IMPORT = re.compile(r"^from (\w+(?:\.\w+)*) import (?:\(([^)]*)\)|(.*))$", re.M
 _CONSTANT = re.compile(r"\b[A-Z_]*[A-Z][A-Z0-9_]*\b")
 
 
-def discard_outdated_kernels(root: Path) -> None:
-    """Remove compiled kernels of a package whose source, or what it depends on, has changed."""
-    stamp = root / "__pycache__" / "kernels.json"
-    with contextlib.suppress(OSError):  # a read-only installation never changes
+def discard_outdated_kernels(root: Path, folder: Path | None = None) -> None:
+    """Remove compiled kernels of a package whose source, or what it depends on, has changed.
+
+    They are in ``__pycache__`` beside their sources, or in another folder.
+    """
+    stamp = (folder or root / "__pycache__") / "kernels.json"
+    with contextlib.suppress(OSError):  # the folder may be that of another user
         known = _read(stamp)
         touched = _touched(root)
         if known.get("touched") == touched:
@@ -139,7 +166,9 @@ def discard_outdated_kernels(root: Path) -> None:
         for name, digest in digests.items():
             if known.get(name) != digest:
                 path = root / name
-                for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.nb[ic]"):
+                # Numba makes a folder inside for each folder of sources
+                place, inside = (folder, "*/") if folder else (path.parent / "__pycache__", "")
+                for compiled in place.glob(f"{inside}{path.stem}.*.nb[ic]"):
                     compiled.unlink(missing_ok=True)
         stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(json.dumps({"touched": touched, **digests}))
@@ -200,4 +229,5 @@ def _read(stamp: Path) -> dict[str, str]:
     return known
 
 
-discard_outdated_kernels(Path(__file__).resolve().parent.parent)
+if FOLDER is not None:
+    discard_outdated_kernels(PACKAGE, None if FOLDER == PACKAGE else FOLDER)

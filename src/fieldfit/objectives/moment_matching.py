@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fieldfit._arrays import plain_array, real_numbers
 from fieldfit._typing import FloatArray, IntArray, LabelArray
 from fieldfit._validation import require_instance, require_number
 from fieldfit.entropy.counting_numbers import Entropy, TreeReweighted
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import expand, row_numbers
 from fieldfit.graph.structure import Structure
@@ -138,6 +139,8 @@ class MomentMatching(Objective):
 
     def potentials(self, graph: FactorGraph, moments: Beliefs) -> Potentials:
         """Potentials under which the surrogate's beliefs are the moments, all of them positive."""
+        require_factor_graph(graph)
+        require_instance("moments", moments, Beliefs, "MomentMatching().moments(graph, samples)")
         if not moments.graph.has_structure_of(graph):
             raise InvalidInputError(
                 f"moments must belong to the given graph ({graph!r}), got {moments.graph!r}"
@@ -193,7 +196,8 @@ def _sums_over_scopes(graph: FactorGraph, unary: FloatArray) -> FloatArray:
 
 
 def _checked_samples(graph: FactorGraph, samples: ArrayLike) -> IntArray:
-    labels = np.asarray(samples)
+    require_factor_graph(graph)
+    labels = plain_array("samples", samples)
     if labels.ndim != 2 or labels.shape[1] != graph.n_variables or labels.dtype.kind not in "iu":
         raise InvalidInputError(
             f"samples must be an integer array of shape (n_samples, {graph.n_variables}), "
@@ -215,14 +219,14 @@ def _checked_samples(graph: FactorGraph, samples: ArrayLike) -> IntArray:
 def _checked_weights(weights: ArrayLike | None, n_samples: int) -> FloatArray:
     if weights is None:
         return np.ones(n_samples)
-    array = np.asarray(weights, dtype=np.float64)
+    array = real_numbers("weights", weights)
     if array.shape != (n_samples,) or not (np.isfinite(array) & (array >= 0.0)).all():
         raise InvalidInputError(
             f"weights must be {n_samples} finite numbers of at least 0, got shape {array.shape}"
         )
     if not array.sum() > 0.0:
         raise InvalidInputError("weights must have a positive sum, got 0")
-    return np.ascontiguousarray(array)
+    return array
 
 
 def _require_positive(name: str, values: FloatArray, offsets: IntArray) -> None:

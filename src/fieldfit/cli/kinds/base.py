@@ -64,7 +64,7 @@ class Answer:
         """Predictions that are lines of text."""
 
         def write(path: str) -> None:
-            from fieldfit.io._container import write_atomically
+            from fieldfit.io._atomic_file import write_atomically
 
             write_atomically(path, [text.encode()])
 

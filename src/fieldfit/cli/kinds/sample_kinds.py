@@ -200,7 +200,7 @@ class PottsKind(_SampleKind):
     def finish(self, model: Any, args: argparse.Namespace) -> dict[str, Any]:
         if args.contacts is None:
             return {}
-        from fieldfit.io._container import write_atomically
+        from fieldfit.io._atomic_file import write_atomically
 
         rows = self.strongest(model, len(model.edges_))[0][1]
         lines = ["first,second,score,norm\n"]

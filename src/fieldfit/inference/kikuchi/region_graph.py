@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._typing import IntArray, LongArray
-from fieldfit._validation import require_instance
+from fieldfit._validation import require_index, require_instance
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import MAX_ENTRIES, FactorGraph, require_factor_graph
@@ -147,6 +147,7 @@ class RegionGraph:
 
     def scope(self, region: int) -> tuple[int, ...]:
         """Variables of one region, in rising order."""
+        require_index("region", region, len(self.scope_offsets) - 1)
         begin, end = self.scope_offsets[region], self.scope_offsets[region + 1]
         return tuple(int(i) for i in self.scope_variables[begin:end])
 

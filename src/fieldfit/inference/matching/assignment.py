@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldfit._arrays import integers
 from fieldfit._typing import BoolArray, FloatArray, IntArray, LongArray
-from fieldfit._validation import require_flag, shown
+from fieldfit._validation import require_flag, require_list, shown
 from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
@@ -112,6 +112,7 @@ class Assignment(MapSearch):
 
     def match_batch(self, weights: Sequence[ArrayLike] | FloatArray) -> list[Match]:
         """The same for many matrices, which may differ in shape."""
+        require_list("weights", weights, "matrices")
         found = []
         for example, matrix in enumerate(weights):
             try:

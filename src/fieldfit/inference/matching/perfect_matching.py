@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import FloatArray, LongArray
-from fieldfit._validation import require_flag
+from fieldfit._validation import require_flag, require_list
 from fieldfit.errors import InvalidInputError, MissingDependencyError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials
@@ -82,6 +82,7 @@ class PerfectMatching(MapSearch):
 
     def match_batch(self, weights: list[ArrayLike] | FloatArray) -> list[Match]:
         """The same for many matrices, which may differ in size."""
+        require_list("weights", weights, "matrices")
         found = []
         for example, matrix in enumerate(weights):
             try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fieldfit._parallel import n_threads
+from fieldfit._parallel import n_kernel_threads
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError, ZeroWeightError
@@ -432,7 +432,7 @@ class _Damping:
 
 def sweep_kernel(n_jobs: int | None) -> Any:
     """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
-    if n_threads(n_jobs) == 1:
+    if n_kernel_threads(n_jobs) == 1:
         return run_sweeps
     from fieldfit.inference.messages.message_sweeps import threaded_sweeps
 

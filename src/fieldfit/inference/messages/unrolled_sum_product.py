@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fieldfit._arrays import integers
-from fieldfit._parallel import n_threads, require_jobs
+from fieldfit._parallel import n_kernel_threads, require_jobs
 from fieldfit._typing import FloatArray
 from fieldfit._validation import (
     require_integer,
@@ -300,7 +300,7 @@ class UnrolledRun:
 
 def _sweep_kernels(n_jobs: int | None) -> tuple[Any, Any]:
     """The serial or the threaded sweeps; the threaded ones are compiled only when asked for."""
-    if n_threads(n_jobs) == 1:
+    if n_kernel_threads(n_jobs) == 1:
         return sweep_with_tape, vjp_sweep
     from fieldfit.inference.messages.vjp_sweeps import threaded_kernels
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fieldfit._arrays import real_numbers
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_instance
+from fieldfit._validation import require_instance, require_number
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
@@ -74,7 +75,15 @@ class LinearResponse:
 
     def apply(self, change: FloatArray) -> FloatArray:
         """First-order change of the beliefs for a change of the potentials (vector or columns)."""
-        columns = np.ascontiguousarray(change.reshape(self.n_entries, -1).T, dtype=np.float64)
+        change = real_numbers("change", change)
+        if change.ndim not in (1, 2) or len(change) != self.n_entries:
+            raise InvalidInputError(
+                f"change must be a vector or columns of {self.n_entries} entries, got shape "
+                f"{change.shape}"
+            )
+        if not np.isfinite(change).all():
+            raise InvalidInputError("change must be finite, got NaN or infinity")
+        columns = np.ascontiguousarray(change.reshape(self.n_entries, -1).T)
         response = np.empty_like(columns)
         for column, moved in zip(columns, response, strict=True):
             found = self._hessian.solve(column[: self._n_unary], column[self._n_unary :])
@@ -85,6 +94,7 @@ class LinearResponse:
         """Spectral norm of ``d tau / d th``: the local Lipschitz constant of the beliefs."""
         from scipy.sparse.linalg import LinearOperator, eigsh
 
+        require_number("tol", tol, at_least=0)
         if self.n_entries <= 64:
             dense = self.apply(np.eye(self.n_entries))
             return float(np.abs(np.linalg.eigvalsh((dense + dense.T) / 2.0)).max(initial=0.0))
