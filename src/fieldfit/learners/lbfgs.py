@@ -263,6 +263,13 @@ class Descent(Method):
             fall = max(self.recent) - min(self.recent)
         if len(self.recent) > PERIOD and fall <= self.value_tol * abs(self.recent[-1]):
             verb = "fell" if self.is_conservative else "moved"
+            if self.problem.problem.has_kinks:
+                return Outcome(
+                    False,
+                    f"stopped without convergence: the objective {verb} by no more than "
+                    f"{self.value_tol:.3g} of its value in {PERIOD} iterations, but the gradient "
+                    f"norm is {self.gradient_norm:.3g}",
+                )
             return Outcome(
                 True,
                 f"converged: the objective {verb} by no more than {self.value_tol:.3g} of its "
@@ -285,10 +292,13 @@ class Descent(Method):
                 "stopped without convergence: no step along the gradient makes it flatter "
                 f"(gradient norm {norm:.3g}); it jumps where the descent of an example branches",
             )
+        reason = "its values are inexact, or the gradient is not theirs"
+        if self.problem.problem.has_kinks:
+            reason = "it is not smooth there"
         return Outcome(
             False,
             "stopped without convergence: no step along the gradient lowers the objective "
-            f"(gradient norm {norm:.3g}); its values are inexact, or the gradient is not theirs",
+            f"(gradient norm {norm:.3g}); {reason}",
         )
 
     # -- direction ------------------------------------------------------------------------

@@ -210,7 +210,10 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         self.weights_ = fit.weights
         self.n_iter_ = fit.n_iter
         self.converged_ = fit.converged
-        self.status_ = _with_clauses(fit.status, self._clauses(problem, learner, start))
+        clauses = self._clauses(problem, learner, start)
+        if not fit.converged and objective is not None and objective.advice:
+            clauses.append(objective.advice)
+        self.status_ = _with_clauses(fit.status, clauses)
         self.trace_ = fit.trace
         unconverged = fit.trace[-1]["unconverged"] if fit.trace else 0.0
         # a search for the best labelling that proves nothing is common, and no failure

@@ -56,6 +56,8 @@ Row = NDArray[np.int16]
 BLOCK = 16
 #: The same as a tuple, whose length is known when a kernel is compiled.
 BLOCK_LANES = (0.0,) * BLOCK
+#: One vector.
+FOUR = (0.0,) * LANES
 #: Lanes that are kept at once; a variable with more is alone.
 MAX_LANES = 64
 #: Sums below this are computed again in the log domain.
@@ -65,7 +67,7 @@ TINY = 1e-250
 class Turned(NamedTuple):
     """Potentials, or a gradient, with each edge at both ends and the own label fastest.
 
-    Rows have the length of ``lanes``, the number of labels rounded up to a multiple of `LANES`.
+    Rows have the number of labels rounded up to a multiple of `LANES`.
     """
 
     unary: FloatArray  # (n_variables * row,)
@@ -87,6 +89,7 @@ class Contraction(NamedTuple):
     terms: FloatArray  # (row,) of one variable with known ones, then their slopes
 
 
+@kernel
 def missing_conditionals(
     neighbors: Neighbors,
     unary: FloatArray,
@@ -101,36 +104,18 @@ def missing_conditionals(
 
     Every row has a missing label.
     """
-    lanes = (0.0,) * (-(-unary.shape[1] // LANES) * LANES)
-    return _missing_conditionals(
-        lanes, neighbors, unary, tables, labels, sample_weights,
-        unary_gradient, table_gradient, scratch,
-    )  # fmt: skip
-
-
-@kernel
-def _missing_conditionals(
-    lanes: tuple[float, ...],
-    neighbors: Neighbors,
-    unary: FloatArray,
-    tables: FloatArray,
-    labels: NDArray[np.int16],
-    sample_weights: FloatArray,
-    unary_gradient: FloatArray,
-    table_gradient: FloatArray,
-    scratch: FreeScratch,
-) -> float:
     n_variables, n_labels = unary.shape
-    model = _turned(neighbors, unary, tables, len(lanes))
+    width = -(-n_labels // LANES) * LANES
+    model = _turned(neighbors, unary, tables, width)
     gradient = Turned(np.zeros(len(model.unary)), np.zeros(len(model.rows)))
-    work = _new_contraction(n_labels, len(scratch.free) - 1, len(lanes))
+    work = _new_contraction(n_labels, len(scratch.free) - 1, width)
     at_once = max(1, MAX_LANES // max(1, n_labels - 1))
     known = np.empty(n_variables, dtype=np.int64)
     value = 0.0
     for m in range(labels.shape[0]):
         row, weight = labels[m], sample_weights[m]
         n_missing = free_missing(row, scratch)
-        total = _missing_table(lanes, neighbors, model, row, n_missing, scratch, work)
+        total = _missing_table(neighbors, model, row, n_missing, scratch, work)
         n_known = 0
         for variable in range(n_variables):
             if row[variable] >= 0:
@@ -141,7 +126,7 @@ def _missing_conditionals(
             chosen = known[begin : min(begin + at_once, n_known)]
             n_lanes = len(chosen) * (n_labels - 1)
             n_blocks = -(-n_lanes // BLOCK)
-            _set_lanes(lanes, neighbors, model, row, chosen, n_missing, scratch, work)
+            _set_lanes(neighbors, model, row, chosen, n_missing, scratch, work)
             for block in range(n_blocks):
                 _contract(block, n_labels, n_missing, work)
             for position in range(len(chosen)):
@@ -161,13 +146,13 @@ def _missing_conditionals(
                 work.sums[_last_sum(lane, work.block_sizes[n_missing])] = 0.0
             for block in range(n_blocks):
                 _contract_back(block, n_labels, n_missing, work)
-            _add_lanes(lanes, neighbors, row, chosen, n_missing, gradient, scratch, work)
+            _add_lanes(neighbors, row, chosen, n_missing, gradient, scratch, work)
         if n_enumerated > 0:
             value -= n_enumerated * weight * free_log_sum(
                 neighbors, unary, tables, row, n_missing, -n_enumerated * weight,
                 unary_gradient, table_gradient, scratch,
             )  # fmt: skip
-        _add_missing(lanes, neighbors, row, n_missing, taken / total, gradient, scratch, work)
+        _add_missing(neighbors, row, n_missing, taken / total, gradient, scratch, work)
     _add_turned(neighbors, gradient, unary_gradient, table_gradient)
     return value
 
@@ -196,17 +181,25 @@ def _new_contraction(n_labels: int, max_missing: int, row: int) -> Contraction:
 # -- Potentials at both ends of an edge, and terms of one variable with known ones ---------
 
 
+# Loops over single entries: array expressions would take seconds to compile.
+
+
 @kernel
 def _turned(neighbors: Neighbors, unary: FloatArray, tables: FloatArray, width: int) -> Turned:
     """``rows[entry, l, k] = J(own label k, label l of the neighbour)``, zero beyond the labels."""
     n_variables, n_labels = unary.shape
-    fields = np.zeros((n_variables, width))
-    fields[:, :n_labels] = unary
-    rows = np.zeros((len(neighbors.edges), n_labels, width))
+    fields = np.zeros(n_variables * width)
+    for variable in range(n_variables):
+        for k in range(n_labels):
+            fields[variable * width + k] = unary[variable, k]
+    rows = np.zeros(len(neighbors.edges) * n_labels * width)
     for entry in range(len(neighbors.edges)):
-        table = tables[neighbors.edges[entry]]
-        rows[entry, :, :n_labels] = table.T if neighbors.sides[entry] == 0 else table
-    return Turned(fields.reshape(-1), rows.reshape(-1))
+        edge, side = neighbors.edges[entry], neighbors.sides[entry]
+        for other in range(n_labels):
+            start = (entry * n_labels + other) * width
+            for k in range(n_labels):
+                rows[start + k] = tables[edge, k, other] if side == 0 else tables[edge, other, k]
+    return Turned(fields, rows)
 
 
 @kernel
@@ -216,17 +209,29 @@ def _add_turned(
     """The transpose of `_turned`."""
     n_variables, n_labels = unary_gradient.shape
     width = len(turned.unary) // n_variables
-    unary_gradient += turned.unary.reshape(n_variables, width)[:, :n_labels]
-    rows = turned.rows.reshape(len(neighbors.edges), n_labels, width)
+    for variable in range(n_variables):
+        for k in range(n_labels):
+            unary_gradient[variable, k] += turned.unary[variable * width + k]
     for entry in range(len(neighbors.edges)):
-        table = rows[entry, :, :n_labels]
-        edge = neighbors.edges[entry]
-        table_gradient[edge] += table.T if neighbors.sides[entry] == 0 else table
+        edge, side = neighbors.edges[entry], neighbors.sides[entry]
+        for other in range(n_labels):
+            start = (entry * n_labels + other) * width
+            for k in range(n_labels):
+                if side == 0:
+                    table_gradient[edge, k, other] += turned.rows[start + k]
+                else:
+                    table_gradient[edge, other, k] += turned.rows[start + k]
+
+
+@kernel(forceinline=True)
+def _add_row(target: FloatArray, start: int, source: FloatArray, row: int, width: int) -> None:
+    """``target[start + k] += source[row + k]`` for ``k < width``."""
+    for k in range(0, width, LANES):
+        add_row(FOUR, target, start + k, source, row + k)
 
 
 @kernel(forceinline=True)
 def _set_terms(
-    lanes: tuple[float, ...],
     neighbors: Neighbors,
     model: Turned,
     row: Row,
@@ -235,17 +240,18 @@ def _set_terms(
     terms: FloatArray,
 ) -> None:
     """``terms[k] = h_i(k)``."""
-    terms[:] = 0.0
-    add_row(lanes, terms, 0, model.unary, variable * len(lanes))
+    for k in range(len(terms)):
+        terms[k] = 0.0
+    _add_row(terms, 0, model.unary, variable * len(terms), len(terms))
     for entry in range(neighbors.offsets[variable], neighbors.offsets[variable + 1]):
         label = np.int64(row[neighbors.variables[entry]])
         if label >= 0:
-            add_row(lanes, terms, 0, model.rows, (entry * n_labels + label) * len(lanes))
+            start = (entry * n_labels + label) * len(terms)
+            _add_row(terms, 0, model.rows, start, len(terms))
 
 
 @kernel(forceinline=True)
 def _add_terms(
-    lanes: tuple[float, ...],
     neighbors: Neighbors,
     row: Row,
     variable: int,
@@ -254,11 +260,12 @@ def _add_terms(
     gradient: Turned,
 ) -> None:
     """The transpose of `_set_terms`."""
-    add_row(lanes, gradient.unary, variable * len(lanes), terms, 0)
+    _add_row(gradient.unary, variable * len(terms), terms, 0, len(terms))
     for entry in range(neighbors.offsets[variable], neighbors.offsets[variable + 1]):
         label = np.int64(row[neighbors.variables[entry]])
         if label >= 0:
-            add_row(lanes, gradient.rows, (entry * n_labels + label) * len(lanes), terms, 0)
+            start = (entry * n_labels + label) * len(terms)
+            _add_row(gradient.rows, start, terms, 0, len(terms))
 
 
 # -- The table of the missing labels -------------------------------------------------------
@@ -266,7 +273,6 @@ def _add_terms(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def _missing_table(
-    lanes: tuple[float, ...],
     neighbors: Neighbors,
     model: Turned,
     row: Row,
@@ -280,7 +286,7 @@ def _missing_table(
     size = 1
     for position in range(n_missing):
         variable = scratch.free[position]
-        _set_terms(lanes, neighbors, model, row, variable, n_labels, work.terms)
+        _set_terms(neighbors, model, row, variable, n_labels, work.terms)
         for own in range(n_labels - 1, -1, -1):
             term = work.terms[own]
             for c in range(size):
@@ -292,7 +298,7 @@ def _missing_table(
             stride = n_labels**earlier
             for other in range(n_labels):
                 for own in range(n_labels):
-                    term = load(model.rows, (entry * n_labels + other) * len(lanes) + own)
+                    term = load(model.rows, (entry * n_labels + other) * len(work.terms) + own)
                     first = own * size + other * stride
                     for begin in range(first, (own + 1) * size, stride * n_labels):
                         for c in range(begin, begin + stride):
@@ -312,7 +318,6 @@ def _missing_table(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def _add_missing(
-    lanes: tuple[float, ...],
     neighbors: Neighbors,
     row: Row,
     n_missing: int,
@@ -341,13 +346,13 @@ def _add_missing(
                     for begin in range(first, (own + 1) * size, stride * n_labels):
                         for c in range(begin, begin + stride):
                             total += load(slopes, c)
-                    gradient.rows[(entry * n_labels + other) * len(lanes) + own] += total
+                    gradient.rows[(entry * n_labels + other) * len(work.terms) + own] += total
         for own in range(n_labels):
             total = 0.0
             for c in range(own * size, (own + 1) * size):
                 total += load(slopes, c)
             work.terms[own] = total
-        _add_terms(lanes, neighbors, row, variable, n_labels, work.terms, gradient)
+        _add_terms(neighbors, row, variable, n_labels, work.terms, gradient)
         for own in range(1, n_labels):
             for c in range(size):
                 store(slopes, c, load(slopes, c) + load(slopes, own * size + c))
@@ -358,7 +363,6 @@ def _add_missing(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def _set_lanes(
-    lanes: tuple[float, ...],
     neighbors: Neighbors,
     model: Turned,
     row: Row,
@@ -376,7 +380,7 @@ def _set_lanes(
     for position in range(len(chosen)):
         variable = chosen[position]
         own, lane = np.int64(row[variable]), position * (n_labels - 1)
-        _set_terms(lanes, neighbors, model, row, variable, n_labels, work.terms)
+        _set_terms(neighbors, model, row, variable, n_labels, work.terms)
         for k in range(n_labels):
             if k != own:
                 store(work.odds, lane, load(work.terms, k) - load(work.terms, own))
@@ -393,7 +397,7 @@ def _set_lanes(
                 start = (lane // BLOCK * n_missing + missing) * n_labels * BLOCK + lane % BLOCK
                 largest = -np.inf
                 for s in range(n_labels):
-                    first = (entry * n_labels + s) * len(lanes)
+                    first = (entry * n_labels + s) * len(work.terms)
                     ratio = load(model.rows, first + k) - load(model.rows, first + own)
                     store(work.ratios, start + s * BLOCK, ratio)
                     largest = max(largest, ratio)
@@ -408,7 +412,6 @@ def _set_lanes(
 
 @kernel(fastmath=SAFE_FASTMATH)
 def _add_lanes(
-    lanes: tuple[float, ...],
     neighbors: Neighbors,
     row: Row,
     chosen: LongArray,
@@ -429,7 +432,7 @@ def _add_lanes(
                 total += load(work.odds, lane)
                 lane += 1
         store(work.terms, own, -total)
-        _add_terms(lanes, neighbors, row, variable, n_labels, work.terms, gradient)
+        _add_terms(neighbors, row, variable, n_labels, work.terms, gradient)
         for entry in range(neighbors.offsets[variable], neighbors.offsets[variable + 1]):
             missing = scratch.is_free[neighbors.variables[entry]]
             if missing < 0:
@@ -440,14 +443,14 @@ def _add_lanes(
                     continue
                 start = (lane // BLOCK * n_missing + missing) * n_labels * BLOCK + lane % BLOCK
                 for s in range(n_labels):
-                    index, first = start + s * BLOCK, (entry * n_labels + s) * len(lanes)
+                    index, first = start + s * BLOCK, (entry * n_labels + s) * len(work.terms)
                     slope = load(work.ratios, index) * load(work.ratio_slopes, index)
                     store(gradient.rows, first + k, load(gradient.rows, first + k) + slope)
                     store(gradient.rows, first + own, load(gradient.rows, first + own) - slope)
                 lane += 1
 
 
-@kernel(forceinline=True)
+@kernel
 def _contract(block: int, n_labels: int, n_missing: int, work: Contraction) -> None:
     """``X_0 = W``, ``X_(t+1)(c) = sum_s X_t(c K + s) R_t(s)`` for each lane of a block."""
     row = block * n_missing * n_labels * BLOCK
@@ -469,7 +472,7 @@ def _contract(block: int, n_labels: int, n_missing: int, work: Contraction) -> N
             )  # fmt: skip
 
 
-@kernel(forceinline=True)
+@kernel
 def _contract_back(block: int, n_labels: int, n_missing: int, work: Contraction) -> None:
     """Transpose of `_contract`; slopes take the place of the sums, the last ones are there."""
     first = block * n_missing * n_labels * BLOCK

@@ -287,7 +287,9 @@ class LikelihoodProblem(PairwiseProblem):
         super().__init__(parameters, samples)
         self.objective = objective
         self.is_complete = samples.n_complete == samples.n_rows
-        self.partition: Partition = make_partition(parameters, inference)
+        self.partition: Partition = make_partition(
+            parameters, inference, samples.labels[: samples.n_complete]
+        )
         self._total = float(samples.weights.sum())
         k = parameters.n_labels
         self._missing: MissingRows | None = None
