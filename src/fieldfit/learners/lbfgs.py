@@ -109,6 +109,8 @@ class CorrectionPairs:
 
 #: How far a value may be wrong, as a share of it: what inference with a tolerance of 1e-8 gives.
 NOISE = 1e-9
+#: Where the objective has kinks, a gradient this many times the threshold is not flat.
+FLAT = 100.0
 #: The objective must fall by more than its tolerance within so many iterations.
 PERIOD = 5
 
@@ -280,7 +282,8 @@ class Descent(Method):
     def _blocked(self, predicted_decrease: float) -> Outcome:
         """No step helps: at the accuracy of the values this is the optimum, otherwise an error."""
         norm = self.gradient_norm
-        if predicted_decrease <= NOISE * abs(self.point.value):
+        is_flat = not self.problem.problem.has_kinks or norm <= FLAT * self.threshold()
+        if is_flat and predicted_decrease <= NOISE * abs(self.point.value):
             return Outcome(
                 True,
                 "converged: no step lowers the objective any further, and the last direction "
