@@ -95,7 +95,8 @@ def main() -> int:
         ),
         f"{len(given)} tables of {N_ROWS} x {N_COLUMNS} binary answers (seeds 0 to "
         f"{options.tables - 1}), `l2=0`. A run-away has a weight above {LARGEST:g} or gives the "
-        "samples a probability above 1; falsely converged is called so with a gradient norm above 1.",
+        "samples a probability above 1; falsely converged is called so with a gradient norm above "
+        "1.",
         "",
         "| starts of mean field | run away | falsely converged | converged | median objective "
         "| CPU s |",

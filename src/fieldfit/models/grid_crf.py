@@ -216,7 +216,8 @@ class GridCRF(FactorGraphCRF):
 
     # -- pictures that are predicted window by window -------------------------------------------
 
-    def _encode(self, X: Examples, keep: bool = False) -> Iterable[Part | LargePicture]:
+    def _encode(self, X: Examples, keep: bool = False) -> Iterable[Any]:
+        """Parts, and large pictures as they are."""
         require_list("X", X)
         is_large = [8.0 * entries > WINDOWED_BYTES for entries in self._entries(X)]
         if not any(is_large):

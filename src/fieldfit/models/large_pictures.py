@@ -235,8 +235,8 @@ def require_windowed(inference: Any) -> SumProduct:
     else:
         given = type(inference).__name__
     raise InvalidInputError(
-        "objective must predict by SumProduct with TreeReweighted(), such as 'trw', for pictures of "
-        f"this size, which are cut into windows, got {given}"
+        "objective must predict by SumProduct with TreeReweighted(), such as 'trw', for pictures "
+        f"of this size, which are cut into windows, got {given}"
     )
 
 
@@ -266,7 +266,8 @@ def windowed_beliefs(
                 given = make_potentials(*windows.start(window), graph)
                 unary = given.unary_matrix().copy()
                 np.add.at(unary, border.inside, border.messages)
-                own = replace(inference, entropy=WindowEntropy(weights(window)))
+                # the factorisations of the interior-point method would take too much memory
+                own = replace(inference, entropy=WindowEntropy(weights(window)), accelerate=False)
                 result = own.run(
                     graph, Potentials.from_flat(graph, unary.reshape(-1), given.factor_values)
                 )

@@ -95,10 +95,9 @@ class Likelihood(Objective):
         """Free minus observed, on every example at once; warm-started from ``init``."""
         free_init, observed_init, entries = (None, None, None) if init is None else init
         free = self.inference.run_batch(batch, potentials, init=free_init)
-        assert free.log_partitions is not None
         if isinstance(self.inference, MeanField):
             free = self._not_below_labels(batch, potentials, labels, free)
-            assert free.log_partitions is not None
+        assert free.log_partitions is not None
         start = light_start(free)  # before the beliefs, which are ours, turn into the gradient
         unary, factors = free.beliefs.unary_values, free.beliefs.factor_values
         values = free.log_partitions.copy()

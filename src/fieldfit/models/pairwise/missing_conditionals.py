@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray, LongArray
+from fieldfit._typing import FloatArray, Index, LongArray
 from fieldfit.models.pairwise.missing_labels import (
     FreeScratch,
     free_log_sum,
@@ -224,7 +224,7 @@ def _add_turned(
 
 
 @kernel(forceinline=True)
-def _add_row(target: FloatArray, start: int, source: FloatArray, row: int, width: int) -> None:
+def _add_row(target: FloatArray, start: Index, source: FloatArray, row: Index, width: int) -> None:
     """``target[start + k] += source[row + k]`` for ``k < width``."""
     for k in range(0, width, LANES):
         add_row(FOUR, target, start + k, source, row + k)
