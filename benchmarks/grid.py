@@ -287,6 +287,10 @@ def main() -> None:
         f"{numba.core.codegen.ll.get_host_cpu_name()}), shared with other work: wall times are "
         "upper limits.",
     ]
+    others = ""
+    if options.write and options.write.exists():  # sections that other commands write
+        _, mark, rest = options.write.read_text().partition("\n## Large pictures\n")
+        others = mark + rest
     for key in options.only:
         title, function = SECTIONS[key]
         print(f"{title} ...", file=sys.stderr)
@@ -296,7 +300,7 @@ def main() -> None:
         print("\n".join(section), flush=True)
         lines += section
         if options.write:  # after each section: the last ones take a while
-            options.write.write_text("\n".join(lines) + "\n")
+            options.write.write_text("\n".join(lines) + "\n" + others)
             if key in PAGES:
                 rows = [f"| {row} |" for row in rows]
                 replace_section(options.write.parent / PAGES[key], key, [*summary, "", *rows])

@@ -110,6 +110,8 @@ class CorrectionPairs:
 
 #: How far a value may be wrong, as a share of it: what inference with a tolerance of 1e-8 gives.
 NOISE = 1e-9
+#: Where the objective has kinks, a gradient this many times the threshold is not flat.
+FLAT = 100.0
 #: The objective must fall by more than its tolerance within so many iterations.
 PERIOD = 5
 
@@ -264,6 +266,13 @@ class Descent(Method):
             fall = max(self.recent) - min(self.recent)
         if len(self.recent) > PERIOD and fall <= self.value_tol * abs(self.recent[-1]):
             verb = "fell" if self.is_conservative else "moved"
+            if self.problem.problem.has_kinks:
+                return Outcome(
+                    False,
+                    f"stopped without convergence: the objective {verb} by no more than "
+                    f"{self.value_tol:.3g} of its value in {PERIOD} iterations, but the gradient "
+                    f"norm is {self.gradient_norm:.3g}",
+                )
             return Outcome(
                 True,
                 f"converged: the objective {verb} by no more than {self.value_tol:.3g} of its "
@@ -274,7 +283,8 @@ class Descent(Method):
     def _blocked(self, predicted_decrease: float) -> Outcome:
         """No step helps: at the accuracy of the values this is the optimum, otherwise an error."""
         norm = self.gradient_norm
-        if predicted_decrease <= NOISE * abs(self.point.value):
+        is_flat = not self.problem.problem.has_kinks or norm <= FLAT * self.threshold()
+        if is_flat and predicted_decrease <= NOISE * abs(self.point.value):
             return Outcome(
                 True,
                 "converged: no step lowers the objective any further, and the last direction "
@@ -286,10 +296,13 @@ class Descent(Method):
                 "stopped without convergence: no step along the gradient makes it flatter "
                 f"(gradient norm {norm:.3g}); it jumps where the descent of an example branches",
             )
+        reason = "its values are inexact, or the gradient is not theirs"
+        if self.problem.problem.has_kinks:
+            reason = "it is not smooth there"
         return Outcome(
             False,
             "stopped without convergence: no step along the gradient lowers the objective "
-            f"(gradient norm {norm:.3g}); its values are inexact, or the gradient is not theirs",
+            f"(gradient norm {norm:.3g}); {reason}",
         )
 
     # -- direction ------------------------------------------------------------------------

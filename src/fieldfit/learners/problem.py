@@ -71,6 +71,11 @@ class Problem(ABC):
     #: Clauses for the status of a fit: where a general method took the place of a special one.
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_kinks(self) -> bool:
+        """Whether the minimum may have no small gradient (see `Objective.has_kinks`)."""
+        return self.objective is not None and self.objective.has_kinks
+
     @abstractmethod
     def evaluate(self, weights: FloatArray) -> ProblemValue:
         """Value and gradient over all examples."""

@@ -224,7 +224,10 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         self.weights_ = fit.weights
         self.n_iter_ = fit.n_iter
         self.converged_ = fit.converged
-        self.status_ = with_clauses(fit.status, [*clauses, *self._clauses(problem, learner, start)])
+        said = [*clauses, *self._clauses(problem, learner, start)]
+        if not fit.converged and objective is not None and objective.advice:
+            said.append(objective.advice)
+        self.status_ = with_clauses(fit.status, said)
         self.trace_ = fit.trace
         unconverged = fit.trace[-1]["unconverged"] if fit.trace else 0.0
         # a search for the best labelling that proves nothing is common, and no failure

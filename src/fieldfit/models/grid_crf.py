@@ -8,23 +8,42 @@ much the features of the two pixels differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._arrays import plain_array, real_numbers
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.template import Block, Tying
-from fieldfit.models.conditional import FactorGraphCRF
-from fieldfit.models.parts import Example, grid_graph
+from fieldfit.graph.potentials import Potentials
+from fieldfit.graph.template import Block, Template, Tying
+from fieldfit.learners.problem import Part
+from fieldfit.models.base import require_features, require_list
+from fieldfit.models.conditional import Examples, FactorGraphCRF
+from fieldfit.models.large_pictures import (
+    OVERLAP,
+    LargePicture,
+    Take,
+    Windows,
+    require_windowed,
+    window_side,
+    windowed_beliefs,
+)
+from fieldfit.models.parts import Example, beliefs_of, best_labels, grid_graph, make_parts
 from fieldfit.objectives.base import Objective
 
 __all__ = ["GridCRF"]
+
+#: Bytes of the tables of a picture above which it is predicted window by window.
+WINDOWED_BYTES = 5e8
+#: Rows of such a picture that are checked together.
+ROWS_AT_ONCE = 256
 
 #: Factor types of `FactorGraph.grid`.
 DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")
@@ -164,13 +183,7 @@ class GridCRF(FactorGraphCRF):
     def _example(self, index: int, x: Any) -> Example:
         height, width, n_features = _shape(index, x)
         features = real_numbers("", x, Place("X", index)).reshape(-1, n_features)
-        if not np.isfinite(features).all():
-            pixel, feature = np.argwhere(~np.isfinite(features))[0]
-            raise InvalidInputError(
-                f"features must be finite, got {features[pixel, feature]} at row "
-                f"{pixel // width}, column {pixel % width}",
-                Place("X", index),
-            )
+        _require_finite(index, features, width)
         graph = grid_graph(height, width, self.n_labels_, self.neighbors)
         return Example(graph, features, self._differences(index, graph, features))
 
@@ -214,6 +227,121 @@ class GridCRF(FactorGraphCRF):
 
     def _shown(self, x: Any, values: NDArray[Any]) -> NDArray[Any]:
         return values.reshape(*np.shape(x)[:2], *values.shape[1:])
+
+    # -- pictures that are predicted window by window -------------------------------------------
+
+    def _encode(self, X: Examples, keep: bool = False) -> Iterable[Any]:
+        """Parts, and large pictures as they are."""
+        require_list("X", X)
+        is_large = [8.0 * entries > WINDOWED_BYTES for entries in self._entries(X)]
+        if not any(is_large) or self._is_independent():
+            return super()._encode(X, keep)
+        pictures = self._pictures(X, is_large)
+        return list(pictures) if keep else pictures
+
+    def _pictures(self, X: Examples, is_large: list[bool]) -> Iterator[Part | LargePicture]:
+        read = self._reader(X)
+        for index, large in enumerate(is_large):
+            if large:
+                yield LargePicture(index, plain_array("", X[index], Place("X", index)))
+            else:
+                yield from make_parts([np.array([index])], read, self._blocks)
+
+    def _best_labels(
+        self, objective: Objective, encoded: Iterable[Any], weights: FloatArray
+    ) -> tuple[list[LabelArray], int]:
+        decoding = self._decoding(objective)
+        found, n_failed = list[LabelArray](), 0
+        for pictures in _runs(encoded):
+            if isinstance(pictures, LargePicture):
+                labels, failed = self._large_labels(objective, decoding, pictures, weights)
+            else:
+                labels, failed = best_labels(objective, decoding, pictures, weights, self.n_jobs)
+            found += labels
+            n_failed += failed
+        return found, n_failed
+
+    def _beliefs(
+        self, objective: Objective, encoded: Iterable[Any], weights: FloatArray
+    ) -> tuple[list[FloatArray], int]:
+        found, n_failed = list[FloatArray](), 0
+        for pictures in _runs(encoded):
+            if isinstance(pictures, LargePicture):
+                height, width = pictures.x.shape[:2]
+                values = np.empty((height, width, self.n_labels_))
+
+                def take(rows: slice, columns: slice, core: FloatArray, into: Any = values) -> None:
+                    into[rows, columns] = core
+
+                beliefs = [values.reshape(-1, self.n_labels_)]
+                failed = self._by_windows(objective, pictures, weights, take)
+            else:
+                beliefs, failed = beliefs_of(objective, pictures, weights, self.n_jobs)
+            found += beliefs
+            n_failed += failed
+        return found, n_failed
+
+    def _large_labels(
+        self, objective: Objective, decoding: str, picture: LargePicture, weights: FloatArray
+    ) -> tuple[list[LabelArray], int]:
+        """Labels of largest belief; beliefs exist for one window at a time."""
+        if decoding == "map":
+            raise InvalidInputError(
+                "decode must be 'marginals' for pictures of this size, which are cut into "
+                "windows, got 'map'",
+                Place("X", picture.index),
+            )
+        labels = np.empty(picture.x.shape[:2], dtype=np.int32)
+
+        def take(rows: slice, columns: slice, core: FloatArray) -> None:
+            labels[rows, columns] = core.argmax(axis=2)
+
+        n_failed = self._by_windows(objective, picture, weights, take)
+        return [labels.reshape(-1)], n_failed
+
+    def _by_windows(
+        self, objective: Objective, picture: LargePicture, weights: FloatArray, take: Take
+    ) -> int:
+        """Beliefs of one picture, core by core; 1 if they did not converge."""
+        index, x = picture.index, picture.x
+        height, width, n_features = _shape(index, x)
+        for row in range(0, height, ROWS_AT_ONCE):
+            rows = real_numbers("", x[row : row + ROWS_AT_ONCE], Place("X", index))
+            _require_finite(index, rows.reshape(-1, n_features), width, row)
+        side = window_side(self.n_labels_, self.neighbors, n_features)
+        windows = Windows((height, width), self.n_labels_, self.neighbors, side, OVERLAP)
+        inference = require_windowed(objective.prediction(windows.graph()))
+
+        def make_potentials(row: int, column: int, graph: FactorGraph) -> Potentials:
+            window = x[row : row + windows.size[0], column : column + windows.size[1]]
+            example = self._example(index, window)
+            require_features(Place("X", index), example.features, self.n_features_in_)
+            blocks = self._blocks(graph, example.features, example.edge_features)
+            return Template(graph, blocks).potentials(weights)
+
+        inference = replace(inference, n_jobs=self.n_jobs)
+        converged, _ = windowed_beliefs(windows, inference, make_potentials, take, self.verbose)
+        return int(not converged)
+
+
+def _runs(encoded: Iterable[Any]) -> Iterator[Any]:
+    """Large pictures one by one, and what is between them as iterators over parts."""
+    for is_large, items in groupby(encoded, key=lambda item: isinstance(item, LargePicture)):
+        if is_large:
+            yield from items
+        else:
+            yield items
+
+
+def _require_finite(index: int, features: FloatArray, width: int, first_row: int = 0) -> None:
+    """Refuse features that are no numbers; ``first_row`` is that of the picture."""
+    if not np.isfinite(features).all():
+        pixel, feature = np.argwhere(~np.isfinite(features))[0]
+        raise InvalidInputError(
+            f"features must be finite, got {features[pixel, feature]} at row "
+            f"{first_row + pixel // width}, column {pixel % width}",
+            Place("X", index),
+        )
 
 
 def edge_blocks(

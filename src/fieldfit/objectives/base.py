@@ -133,6 +133,19 @@ class Objective(ABC):
     decode: ClassVar[Literal["marginals", "map"]] = "marginals"
 
     @property
+    def has_kinks(self) -> bool:
+        """Whether the values are a maximum of smooth branches.
+
+        Their minimum may then lie where branches meet: a step that gains little is no sign of it.
+        """
+        return False
+
+    @property
+    def advice(self) -> str:
+        """A clause for the status of a fit that did not converge."""
+        return ""
+
+    @property
     def n_weight_sets(self) -> int:
         """Sets of weights that it learns side by side.
 

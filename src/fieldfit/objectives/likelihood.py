@@ -7,6 +7,13 @@ because the beliefs are a stationary point of what ``B`` maximises).  If every l
 second term is just the score ``<th, y>``; where labels are missing (latent variables) it is the
 log-partition of the model with the other labels observed.
 
+**Mean field.**  ``B(th) = max_b <th, b> + H(b)`` over products ``b`` is a maximum of linear
+functions: convex, and never below the score of a labelling, which is itself a product.  So the
+value is convex and at least 0.  Where variables depend on each other no product has their moments,
+no branch of the maximum has a stationary point, and the minimum is where branches meet.  With a
+local maximum ``b`` in place of the best the value falls without bound.  Therefore mean field is
+started again from the labels wherever they are worth more than the beliefs found.
+
 With `Exact` this is the likelihood; with `SumProduct` the Bethe, tree-reweighted or convex
 surrogate; with `MeanField` the variational one.  Reference: Wainwright, "Estimating the 'wrong'
 graphical model", J. Machine Learning Research 7 (2006); Sutton and McCallum, "An introduction to
@@ -27,6 +34,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials, selected_entries
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.mean_field.mean_field import MeanField, better_examples
 from fieldfit.objectives.base import (
     Evaluation,
     Inference,
@@ -36,7 +44,14 @@ from fieldfit.objectives.base import (
     require_possible,
 )
 
-__all__ = ["Likelihood"]
+__all__ = ["MEAN_FIELD_ADVICE", "Likelihood"]
+
+#: For fits by the mean-field likelihood that end without a small gradient.
+MEAN_FIELD_ADVICE = (
+    "the mean-field likelihood of variables that depend on each other has its minimum where two "
+    "mean-field solutions are equally good, and no stationary point; "
+    "objective='pseudolikelihood', 'likelihood' where exact inference is cheap, or a larger l2 has"
+)
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,24 @@ class Likelihood(Objective):
     def __post_init__(self) -> None:
         require_inference(self.inference)
 
+    @property
+    def has_kinks(self) -> bool:
+        """Mean field changes from one product distribution to another one."""
+        return isinstance(self.inference, MeanField)
+
+    @property
+    def advice(self) -> str:
+        """What to do where mean field has no minimum to converge to."""
+        return MEAN_FIELD_ADVICE if self.has_kinks else ""
+
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None
     ) -> Evaluation:
         """Free minus observed, on every example at once; warm-started from ``init``."""
         free_init, observed_init, entries = (None, None, None) if init is None else init
         free = self.inference.run_batch(batch, potentials, init=free_init)
+        if isinstance(self.inference, MeanField):
+            free = self._not_below_labels(batch, potentials, labels, free)
         assert free.log_partitions is not None
         start = light_start(free)  # before the beliefs, which are ours, turn into the gradient
         unary, factors = free.beliefs.unary_values, free.beliefs.factor_values
@@ -95,6 +122,20 @@ class Likelihood(Objective):
             observed_start = light_start(observed)
         gradient = Potentials.from_flat(batch.graph, unary, factors)
         return Evaluation(values, gradient, converged, (start, observed_start, entries))
+
+    def _not_below_labels(
+        self, batch: Batch, potentials: Potentials, labels: LabelArray, free: InferenceResult
+    ) -> InferenceResult:
+        """Mean field once more, from the labels, if those of an example have a larger bound."""
+        if not np.all(labels >= 0):
+            return free
+        scores = batch.scores(potentials, labels)
+        assert free.log_partitions is not None
+        if np.all(free.log_partitions >= scores):
+            return free
+        start = Beliefs.from_labels(batch.graph, labels)
+        again = self.inference.run_batch(batch, potentials, init=replace(free, beliefs=start))
+        return better_examples(batch, free, again)
 
     def prediction(self, graph: FactorGraph) -> Inference:
         """The inference of the objective."""

@@ -15,7 +15,7 @@ Welling and Sutton, "Learning in Markov random fields with contrastive free ener
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -50,7 +50,7 @@ from fieldfit.inference.mean_field.mean_field_sweeps import (
     product_tables,
 )
 
-__all__ = ["MeanField", "product_bound"]
+__all__ = ["MeanField", "better_examples", "product_bound"]
 
 #: Slot updates per kernel call, about half a second: between calls the user may interrupt.
 UPDATES_PER_CALL = 20_000_000
@@ -239,6 +239,40 @@ def product_bound(
     by_variable = reduce_rows(np.add, terms, graph.unary_offsets)
     values = batch.sum_variables(by_variable) + batch.sum_factors(expectations)
     return values, products
+
+
+def better_examples(
+    batch: Batch, first: InferenceResult, second: InferenceResult
+) -> InferenceResult:
+    """Of two runs of mean field the one with the larger bound, example by example."""
+    assert first.log_partitions is not None
+    assert second.log_partitions is not None
+    assert first.converged_examples is not None
+    assert second.converged_examples is not None
+    better = second.log_partitions > first.log_partitions
+    if not better.any():
+        return first
+    if better.all():
+        return second
+    unary, table = expand(better, batch.unary_offsets), expand(better, batch.table_offsets)
+    values = np.where(better, second.log_partitions, first.log_partitions)
+    converged = np.where(better, second.converged_examples, first.converged_examples)
+    beliefs = Beliefs(
+        batch.graph,
+        np.where(unary, second.beliefs.unary_values, first.beliefs.unary_values),
+        np.where(table, second.beliefs.factor_values, first.beliefs.factor_values),
+    )
+    return replace(
+        first,
+        beliefs=beliefs,
+        log_partition=float(values.sum()),
+        bound="lower" if (values > -np.inf).all() else None,
+        converged=bool(converged.all()),
+        n_iter=max(first.n_iter, second.n_iter),
+        residual=max(first.residual, second.residual),
+        log_partitions=values,
+        converged_examples=converged,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@
 
 All samples share one model: `sample_data.py` (distinct rows with weights), `pairwise_parameters.py`
 (weights to tables), `sample_partition.py` (the log-partition and its Hessian),
-`sample_conditionals.py` (pseudo-likelihood kernels), `missing_labels.py` (missing labels summed
-out), `sample_chains.py` (contrastive divergence), `pairwise_problems.py` (what learners minimise)
-and `standard_errors.py` (sandwich estimator).  `pairwise_mrf.py` is the base of the estimators.
+`sample_conditionals.py` (pseudo-likelihood kernels), `missing_conditionals.py` (the same with
+missing labels), `missing_labels.py` (missing labels summed out by enumeration), `sample_chains.py`
+(contrastive divergence), `pairwise_problems.py` (what learners minimise) and `standard_errors.py`
+(sandwich estimator).  `pairwise_mrf.py` is the base of the estimators.
 """

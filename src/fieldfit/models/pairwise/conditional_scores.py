@@ -34,8 +34,11 @@ def conditional_scores(
     residual = _label_conditionals(parameters, chosen, weights) - chosen
     tables = residual[:, first, :, None] * chosen[:, second, None, :]
     tables += chosen[:, first, :, None] * residual[:, second, None, :]
-    n_rows = len(labels)
-    return np.concatenate([residual.reshape(n_rows, -1), tables.reshape(n_rows, -1)], axis=1)
+    rows = [
+        part.reshape(len(labels), int(np.prod(part.shape[1:])))  # -1 fails where there is no row
+        for part in (residual, tables)
+    ]
+    return np.concatenate(rows, axis=1)
 
 
 def binary_hessian(
@@ -88,7 +91,7 @@ def _label_conditionals(
     blocks[first, second] = tables
     blocks[second, first] = tables.transpose(0, 2, 1)
     matrix = blocks.transpose(0, 2, 1, 3).reshape(n * k, n * k)
-    logs = fields + (chosen.reshape(len(chosen), -1) @ matrix).reshape(chosen.shape)
+    logs = fields + (chosen.reshape(len(chosen), n * k) @ matrix).reshape(chosen.shape)
     logs -= logs.max(axis=2, keepdims=True)
     unnormalised = np.exp(logs)
     return np.asarray(unnormalised / unnormalised.sum(axis=2, keepdims=True))

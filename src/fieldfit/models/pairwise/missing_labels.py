@@ -24,9 +24,12 @@ __all__ = [
     "MAX_CONFIGURATIONS",
     "FreeScratch",
     "MissingRows",
+    "free_log_sum",
+    "free_missing",
     "known_conditionals",
     "missing_log_sums",
     "new_scratch",
+    "own_log_sum",
 ]
 
 # -- Kernels -------------------------------------------------------------------------------
@@ -41,7 +44,8 @@ __all__ = [
 #
 # because the numerator sums over ``y_U`` and the denominator over ``y_U`` and ``y_i``.  The
 # gradients are probabilities of the free labels.  The work for one sample is ``K**|F|``; callers
-# limit it.
+# limit it.  `missing_conditionals.py` has all conditionals of a row from one enumeration of
+# ``y_U``; those here are its slow twin, and where it turns to if its sums underflow.
 
 
 class FreeScratch(NamedTuple):
@@ -70,7 +74,7 @@ def new_scratch(n_variables: int, n_labels: int, max_free: int) -> FreeScratch:
 
 
 @kernel
-def _free_log_sum(
+def free_log_sum(
     neighbors: Neighbors,
     unary: FloatArray,
     tables: FloatArray,
@@ -163,7 +167,7 @@ def _advance(configuration: LongArray, n_free: int, n_labels: int) -> None:
 
 
 @kernel
-def _free_missing(labels: NDArray[np.int16], scratch: FreeScratch) -> int:
+def free_missing(labels: NDArray[np.int16], scratch: FreeScratch) -> int:
     """Make the missing variables of a sample the free ones; returns their number."""
     n_free = 0
     for variable in range(len(labels)):
@@ -189,11 +193,46 @@ def missing_log_sums(
     """``sum_m v_m L(missing variables of m)``; its gradient is added."""
     value = 0.0
     for m in range(labels.shape[0]):
-        n_free = _free_missing(labels[m], scratch)
-        value += sample_weights[m] * _free_log_sum(
+        n_free = free_missing(labels[m], scratch)
+        value += sample_weights[m] * free_log_sum(
             neighbors, unary, tables, labels[m], n_free, sample_weights[m],
             unary_gradient, table_gradient, scratch,
         )  # fmt: skip
+    return value
+
+
+@kernel
+def own_log_sum(
+    neighbors: Neighbors,
+    unary: FloatArray,
+    tables: FloatArray,
+    row: NDArray[np.int16],
+    variable: int,
+    n_missing: int,
+    scale: float,
+    unary_gradient: FloatArray,
+    table_gradient: FloatArray,
+    scratch: FreeScratch,
+) -> float:
+    """``L(U + {i}) - h_i(y_i)`` of a known variable; adds ``scale`` times its gradient."""
+    own = row[variable]
+    value = -unary[variable, own]
+    unary_gradient[variable, own] -= scale
+    for entry in range(neighbors.offsets[variable], neighbors.offsets[variable + 1]):
+        label = row[neighbors.variables[entry]]
+        if label < 0:
+            continue
+        edge = neighbors.edges[entry]
+        left, right = (own, label) if neighbors.sides[entry] == 0 else (label, own)
+        value -= tables[edge, left, right]
+        table_gradient[edge, left, right] -= scale
+    scratch.is_free[variable] = n_missing
+    scratch.free[n_missing] = variable
+    value += free_log_sum(
+        neighbors, unary, tables, row, n_missing + 1, scale,
+        unary_gradient, table_gradient, scratch,
+    )  # fmt: skip
+    scratch.is_free[variable] = -1
     return value
 
 
@@ -213,33 +252,18 @@ def known_conditionals(
     for m in range(labels.shape[0]):
         row = labels[m]
         weight = sample_weights[m]
-        n_missing = _free_missing(row, scratch)
+        n_missing = free_missing(row, scratch)
         n_known = len(row) - n_missing
-        value -= n_known * weight * _free_log_sum(
+        value -= n_known * weight * free_log_sum(
             neighbors, unary, tables, row, n_missing, -n_known * weight,
             unary_gradient, table_gradient, scratch,
         )  # fmt: skip
         for variable in range(len(row)):
-            if row[variable] < 0:
-                continue
-            own = row[variable]
-            value -= weight * unary[variable, own]
-            unary_gradient[variable, own] -= weight
-            for entry in range(neighbors.offsets[variable], neighbors.offsets[variable + 1]):
-                label = row[neighbors.variables[entry]]
-                if label < 0:
-                    continue
-                edge = neighbors.edges[entry]
-                left, right = (own, label) if neighbors.sides[entry] == 0 else (label, own)
-                value -= weight * tables[edge, left, right]
-                table_gradient[edge, left, right] -= weight
-            scratch.is_free[variable] = n_missing
-            scratch.free[n_missing] = variable
-            value += weight * _free_log_sum(
-                neighbors, unary, tables, row, n_missing + 1, weight,
-                unary_gradient, table_gradient, scratch,
-            )  # fmt: skip
-            scratch.is_free[variable] = -1
+            if row[variable] >= 0:
+                value += weight * own_log_sum(
+                    neighbors, unary, tables, row, variable, n_missing, weight,
+                    unary_gradient, table_gradient, scratch,
+                )  # fmt: skip
     return value
 
 

@@ -31,11 +31,8 @@ from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.learners.problem import Problem, ProblemValue
 from fieldfit.models.dispatch import NotApplicable
 from fieldfit.models.pairwise.conditional_scores import binary_hessian, conditional_scores
-from fieldfit.models.pairwise.missing_labels import (
-    MissingRows,
-    known_conditionals,
-    missing_log_sums,
-)
+from fieldfit.models.pairwise.missing_conditionals import missing_conditionals
+from fieldfit.models.pairwise.missing_labels import MissingRows, missing_log_sums
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, PairwiseParameters
 from fieldfit.models.pairwise.sample_conditionals import (
     LANES,
@@ -216,7 +213,7 @@ class PseudoLikelihoodProblem(PairwiseProblem):
     def evaluate(self, weights: FloatArray) -> ProblemValue:
         value, gradient = self._complete_part(weights)
         if self._missing.n_rows:
-            more, unary, tables = self._missing.evaluate(known_conditionals, weights)
+            more, unary, tables = self._missing.evaluate(missing_conditionals, weights)
             value += more
             gradient += self.parameters.table_gradient(unary, tables)
         return ProblemValue(value, gradient, 0, self.samples.n_rows)
@@ -260,7 +257,7 @@ class PseudoLikelihoodProblem(PairwiseProblem):
     def scores(self, weights: FloatArray) -> FloatArray:
         complete = self.samples.labels[: self.samples.n_complete]
         rows = conditional_scores(self.parameters, complete, weights)
-        return np.concatenate([rows, self._missing.row_gradients(known_conditionals, weights)])
+        return np.concatenate([rows, self._missing.row_gradients(missing_conditionals, weights)])
 
     def hessian(self, weights: FloatArray) -> FloatArray:
         """Curvature of logistic regressions for complete binary rows, else differences."""
@@ -269,7 +266,7 @@ class PseudoLikelihoodProblem(PairwiseProblem):
         known = self.samples.take(slice(0, self.samples.n_complete))
         hessian = binary_hessian(self.parameters, known.labels, known.weights, weights)
         if self._missing.n_rows:
-            hessian += self._missing.hessian(known_conditionals, weights)
+            hessian += self._missing.hessian(missing_conditionals, weights)
         return hessian
 
 
@@ -290,7 +287,9 @@ class LikelihoodProblem(PairwiseProblem):
         super().__init__(parameters, samples)
         self.objective = objective
         self.is_complete = samples.n_complete == samples.n_rows
-        self.partition: Partition = make_partition(parameters, inference)
+        self.partition: Partition = make_partition(
+            parameters, inference, samples.labels[: samples.n_complete]
+        )
         self._total = float(samples.weights.sum())
         k = parameters.n_labels
         self._missing: MissingRows | None = None

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from fieldfit._typing import FloatArray
+from fieldfit._typing import FloatArray, LabelMatrix
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.potentials import Beliefs
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.junction_tree.exact import Exact
+from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.inference.second_order.linear_response import LinearResponse
 from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, PairwiseParameters
@@ -26,6 +29,7 @@ __all__ = [
     "MAX_ENUMERATED",
     "EnumeratedPartition",
     "InferredPartition",
+    "MeanFieldPartition",
     "Partition",
     "configuration_weights",
     "difference_hessian",
@@ -95,6 +99,10 @@ def subset_moments(weights: FloatArray) -> None:
 MAX_ENUMERATED = 24
 #: ... whatever the graph; above this only if the graph is dense, where a clique tree is slower.
 ALWAYS_ENUMERATED = 16
+
+
+#: Entries of rows that are scored together.
+ENTRIES_AT_ONCE = 2**20
 
 
 class Partition(ABC):
@@ -188,8 +196,61 @@ class InferredPartition(Partition):
         self._last = None
 
 
-def make_partition(parameters: PairwiseParameters, inference: Inference) -> Partition:
-    """Enumeration where it is the faster exact way, else the given inference."""
+class MeanFieldPartition(InferredPartition):
+    """Mean field from several starts: its last beliefs, uniform ones, and the best of some rows.
+
+    A row is itself a product distribution, so ``B(w)`` is at least the largest score of the rows
+    and the likelihood of none of them exceeds 1 (`fieldfit.objectives.likelihood` says why a
+    single local maximum will not do).
+    """
+
+    def __init__(
+        self, parameters: PairwiseParameters, inference: MeanField, rows: LabelMatrix
+    ) -> None:
+        super().__init__(parameters, inference)
+        self._rows = rows
+
+    def run(self, weights: FloatArray) -> InferenceResult:
+        potentials = self.parameters.potentials(weights)
+        starts: list[Any] = [None]
+        if self._last is not None:
+            starts.append(self._last)
+        if len(self._rows):
+            best = self._rows[int(np.argmax(self._scores(weights)))]
+            starts.append(Beliefs.from_labels(self.parameters.graph, best))
+        results = [
+            self.inference.run_batch(self._batch, potentials, init=start) for start in starts
+        ]
+        result = max(results, key=lambda found: found.log_partition)
+        self.converged = result.converged
+        self._last = result
+        return result
+
+    def _scores(self, weights: FloatArray) -> FloatArray:
+        """Score of each row."""
+        given = self.parameters
+        unary, tables = given.tables(weights)
+        size = max(1, ENTRIES_AT_ONCE // (given.n_edges + given.n_variables))
+        scores = np.empty(len(self._rows))
+        for begin in range(0, len(scores), size):
+            rows = self._rows[begin : begin + size]
+            left, right = rows[:, given.edges[:, 0]], rows[:, given.edges[:, 1]]
+            scores[begin : begin + size] = unary[np.arange(given.n_variables), rows].sum(axis=1)
+            scores[begin : begin + size] += tables[np.arange(given.n_edges), left, right].sum(
+                axis=1
+            )
+        return scores
+
+
+def make_partition(
+    parameters: PairwiseParameters, inference: Inference, rows: LabelMatrix
+) -> Partition:
+    """Enumeration where it is the faster exact way, else the given inference.
+
+    ``rows`` are complete samples, from which mean field may start.
+    """
+    if isinstance(inference, MeanField):
+        return MeanFieldPartition(parameters, inference, rows)
     if isinstance(inference, Exact) and isinstance(parameters, IsingParameters):
         n = parameters.n_variables
         dense = 4 * parameters.n_edges > n * (n - 1)
