@@ -132,7 +132,7 @@ LAYERS = (
     *("inference.frank_wolfe", "inference.matching", "inference.planar"),
     *("inference.likelihood_bounds", "inference.auto"),
     *("objectives", "learners", "models.dispatch", "models.base", "models.parts"),
-    *("models.conditional", "models.large_pictures"),
+    *("models.penalties", "models.conditional", "models.large_pictures"),
     *("models.pairwise", "models.chain", "models.grid_crf", "models.graph_crf"),
     *("models.mixture_problem", "models.mixture_field", "models.decoding_error_bound"),
     *("models.matching_problems", "models.matching_crf", "models.loading", "torch"),

@@ -241,7 +241,7 @@ def test_edge_features_can_be_chosen():
     [
         ({"neighbors": 6}, "neighbors must be one of 4, 8, got 6"),
         ({"directions": "both"}, "directions must be"),
-        ({"directions": "shared"}, "needs pairwise='symmetric'"),
+        ({"directions": "shared", "pairwise": "full"}, "needs pairwise='symmetric'"),
         ({"pairwise": "tied"}, "pairwise must be one of"),
         ({"edge_features": "yes"}, "edge_features must be True, False or numbers"),
         ({"edge_features": [5]}, r"edge_features must name features 0\.\.1"),

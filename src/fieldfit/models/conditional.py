@@ -74,6 +74,7 @@ from fieldfit.models.penalties import (
     check_l2,
     choose_penalty,
     l2_by_block,
+    require_uninterrupted,
     standard_error,
 )
 from fieldfit.objectives.base import Objective
@@ -461,7 +462,16 @@ class FactorGraphCRF(ConditionalEstimator):
         with warnings.catch_warnings():
             if not is_chosen:
                 warnings.simplefilter("ignore", ConvergenceWarning)  # it is only a start
-            return model.fit(X, Y, sample_weight=weights)
+            held_out = validation if is_chosen else None
+            model.fit(X, Y, sample_weight=weights, validation=held_out)
+        require_uninterrupted(model)
+        return model
+
+    def _has_couplings(self, X: Examples) -> bool:
+        """Whether any variables of the examples are neighbours."""
+        if self._is_independent():
+            return False
+        return any(self._measure(index, x)[1] > 0 for index, x in enumerate(X))
 
     def _is_independent(self) -> bool:
         """Whether there are no couplings at all."""

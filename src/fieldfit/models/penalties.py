@@ -43,6 +43,7 @@ __all__ = [
     "check_l2",
     "choose_penalty",
     "l2_by_block",
+    "require_uninterrupted",
     "standard_error",
 ]
 
@@ -101,7 +102,8 @@ class RelativePenalty:
     def by_block(self, scales: Scales) -> dict[str, float]:
         """``c s_b`` by the name of the block."""
         return {
-            name: (self.couplings if couples else self.unary) * scale
+            # a block without tables has nothing to be relative to
+            name: (self.couplings if couples else self.unary) * (scale or 1.0)
             for name, (scale, couples) in scales.items()
         }
 
@@ -249,7 +251,7 @@ class _Search:
 
     def by_strength(self) -> Choice:
         """Independent variables first, then weaker and weaker penalties on the couplings."""
-        is_field = self.estimator._objective().name != "independent"
+        is_field = self.estimator._has_couplings(self.train.X)
         n_fits = len(UNARY_STRENGTHS) + is_field * len(COUPLING_STRENGTHS)
         with self._progress(n_fits) as show:
             unary, alone, start = self._independent(show)
@@ -330,6 +332,7 @@ class _Search:
         model = clone(self.estimator).set_params(**{**self.options, **options})
         before = time.perf_counter()
         model.fit(self.train.X, self.train.Y, sample_weight=self.train.weights, start=start)
+        require_uninterrupted(model)
         self.seconds = time.perf_counter() - before
         return model
 
@@ -379,6 +382,12 @@ class _Search:
                 bar.update()
 
             yield show
+
+
+def require_uninterrupted(model: Any) -> None:
+    """Pass on the user's interrupt of a fit that was only a step on the way."""
+    if model.status_.startswith("interrupted"):
+        raise KeyboardInterrupt("interrupted while the first weights and penalties were chosen")
 
 
 def standard_error(differences: FloatArray, sizes: FloatArray) -> float:

@@ -19,7 +19,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials, add_to_single_factors, folded_unary
 from fieldfit.inference.messages.sum_product import SumProduct
-from fieldfit.objectives.base import Evaluation, Objective, raise_impossible
+from fieldfit.objectives.base import Evaluation, Objective, require_possible_where_seen
 from fieldfit.objectives.piecewise import unary_terms
 
 __all__ = ["Independent"]
@@ -49,8 +49,8 @@ class Independent(Objective):
         gradient, tables = np.empty(len(unary)), np.zeros(len(potentials.factor_values))
         values = np.empty(graph.n_variables)
         everything = np.ones(graph.n_variables, dtype=np.bool_)
-        if unary_terms(graph.structure, unary, labels, everything, gradient, values) >= 0:
-            raise_impossible(batch, potentials, labels)
+        require_possible_where_seen(batch, potentials, labels)
+        unary_terms(graph.structure, unary, labels, everything, gradient, values)
         add_to_single_factors(graph, gradient, tables)
         return Evaluation(
             values=batch.sum_variables(values),

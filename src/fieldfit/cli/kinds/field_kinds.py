@@ -26,13 +26,15 @@ class _FieldKind(Kind):
 
     #: What has a label.
     unit: ClassVar[str]
+    #: Tables of neighbours, unless told otherwise.
+    tables: ClassVar[str]
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(
             "--pairwise",
             choices=PAIRWISE,
             default="auto",
-            help=f"tables of neighbours (default: {self.defaults['tables']}; Potts for features)",
+            help=f"tables of neighbours (default: {self.tables}; Potts for features)",
         )
         parser.add_argument(
             "--unary",
@@ -182,9 +184,10 @@ class GridKind(_FieldKind):
     )
     example = "fieldfit fit grid --train scenes.npz --objective trw --model scenes.ff"
     unit = "pixels"
+    tables = "full"
     defaults: ClassVar[dict[str, Any]] = {
         "objective": "trw", "l2": "auto", "l1": 0.0, "max_iter": 200, "tol": 1e-5,
-        "tables": "full", "neighbors": 4, "directions": "separate",
+        "pairwise": "auto", "unary": "auto", "neighbors": 4, "directions": "separate",
     }  # fmt: skip
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
@@ -304,9 +307,10 @@ class GraphKind(_FieldKind):
     )
     example = "fieldfit fit graph --train graphs.jsonl --objective bethe --model graphs.ff"
     unit = "nodes"
+    tables = "symmetric"
     defaults: ClassVar[dict[str, Any]] = {
         "objective": "trw", "l2": "auto", "l1": 0.0, "max_iter": 200, "tol": 1e-5,
-        "tables": "symmetric",
+        "pairwise": "auto", "unary": "auto",
     }  # fmt: skip
 
     def reader(self, args: argparse.Namespace) -> Reader:
