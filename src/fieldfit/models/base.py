@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -49,6 +50,7 @@ from fieldfit.objectives.registry import make_objective
 
 __all__ = [
     "FieldEstimator",
+    "about_validation",
     "accuracy",
     "are_log_probabilities",
     "checked_labels",
@@ -249,14 +251,8 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         """The score of held-out data as a function of the weights; ``None`` without such data."""
         if given is None:
             return None
-        try:
+        with about_validation():
             return self._held_out(objective, given)
-        except InvalidInputError as error:
-            if error.place is None:
-                prefix = "" if error.requirement.startswith("validation") else "validation: "
-                raise InvalidInputError(f"{prefix}{error.requirement}") from None
-            place = replace(error.place, is_validation=True)
-            raise InvalidInputError(error.requirement, place) from None
 
     def _held_out(self, objective: Objective, given: Any) -> Validation:
         """What subclasses whose ``fit`` takes ``validation`` make of it."""
@@ -296,6 +292,19 @@ def with_clauses(status: str, clauses: list[str]) -> str:
 
 
 # -- Checks of what users hand to the estimators: one sentence that names the example ------
+
+
+@contextmanager
+def about_validation() -> Iterator[None]:
+    """What is wrong inside is said of the examples that were given for validation."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if error.place is None:
+            prefix = "" if error.requirement.startswith("validation") else "validation: "
+            raise InvalidInputError(f"{prefix}{error.requirement}") from None
+        place = replace(error.place, is_validation=True)
+        raise InvalidInputError(error.requirement, place) from None
 
 
 def held_out_pair(given: Any) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ from fieldfit._random_state import as_seed
 from fieldfit._typing import FloatArray
 from fieldfit._validation import require_number, shown
 from fieldfit.errors import ConvergenceWarning, InvalidInputError
+from fieldfit.models.base import about_validation, held_out_pair
 
 __all__ = [
     "AUTO",
@@ -210,7 +211,7 @@ def choose_penalty(
     """
     data = _Data(X, Y, weights)
     if validation is not None:
-        train, held_out = data, _Data(*validation)
+        train, held_out = data, _Data(*held_out_pair(validation))
         source = f"the {len(held_out.X)} examples of validation"
     elif len(X) < FEWEST_EXAMPLES:
         return Choice(
@@ -224,6 +225,7 @@ def choose_penalty(
         train, held_out = _split(data, estimator.random_state)
         source = f"{len(held_out.X)} of {len(X)} examples"
     search = _Search(estimator, train, held_out, dict(fixed))
+    search.is_given = validation is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of fits that are not the last one
         choice = search.by_strength() if estimator._has_scales else search.by_number()
@@ -248,6 +250,8 @@ class _Search:
         self.options = {**fixed, "tol": max(PATH_TOL, estimator.tol), "verbose": 0}
         self.path: list[dict[str, Any]] = []
         self.n_labelled = np.zeros(0)
+        #: Whether the user gave the held-out examples.
+        self.is_given = False
 
     def by_strength(self) -> Choice:
         """Independent variables first, then weaker and weaker penalties on the couplings."""
@@ -338,7 +342,9 @@ class _Search:
 
     def _right(self, model: Any) -> FloatArray:
         """How many labels of each held-out example are found."""
-        right, self.n_labelled = model._right_labels(self.held_out.X, self.held_out.Y)
+        with about_validation() if self.is_given else nullcontext():
+            model._require_examples(self.held_out.X, self.held_out.Y)
+            right, self.n_labelled = model._right_labels(self.held_out.X, self.held_out.Y)
         if not self.n_labelled.any():
             raise InvalidInputError("l2='auto' needs labels to hold out, got none in its examples")
         return np.asarray(right)
