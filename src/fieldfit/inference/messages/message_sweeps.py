@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numba import carray, prange
 
-from fieldfit._parallel import kernel_threads
+from fieldfit._parallel import kernel_threads, n_threads
 from fieldfit._typing import BoolArray, FloatArray, Index, IntArray
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.factor_update import update_slots
 from fieldfit.inference.messages.message_arrays import (
@@ -350,3 +351,54 @@ def threaded_sweeps(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
         return int(n_sweeps), int(flags)
 
     return run
+
+
+def sweep_kernel(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
+    """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
+    return run_sweeps if n_threads(n_jobs) == 1 else threaded_sweeps(n_jobs)
+
+
+class PlanSweeps:
+    """Sweeps over a plan and over parts of it, for one run."""
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        plan: Plan,
+        k: tuple[int, ...],
+        model: Model,
+        state: State,
+        n_jobs: int | None,
+    ) -> None:
+        self.everything = plan
+        self._structure = graph.structure
+        self._k, self._model, self._state = k, model, state
+        self._kernel = sweep_kernel(n_jobs)
+
+    @staticmethod
+    def n_messages(plan: Plan) -> int:
+        """Messages of one sweep."""
+        return len(plan.pair_target) + len(plan.slots)
+
+    @staticmethod
+    def n_active(plan: Plan) -> int:
+        """Variables that it visits."""
+        return len(plan.variables)
+
+    def restricted(self, active: BoolArray) -> Plan:
+        """The plan of the messages into some variables."""
+        return restricted_plan(self._structure, self.everything, active)
+
+    def run(
+        self, plan: Plan, damping: float, tol: float, max_sweeps: int
+    ) -> tuple[int, int, FloatArray]:
+        """Number of sweeps, flags, and the last changes of the messages into each variable."""
+        changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
+        n_sweeps, flags = self._kernel(
+            self._k, self._structure, plan, self._model, self._state, changes, damping, tol,
+            max_sweeps,
+        )  # fmt: skip
+        return n_sweeps, flags, variable_changes(self._structure, plan, changes)
+
+    def write_back(self) -> None:
+        """Nothing to do: the kernels work in the state of the run."""
