@@ -29,18 +29,18 @@ from fieldfit._typing import BoolArray, FloatArray, Index, IntArray
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.message_arrays import ABOVE_TOLERANCE, Model, Plan, State
-from fieldfit.inference.messages.message_sweeps import SMALLEST_CHUNK, chunk_bound
+from fieldfit.inference.messages.message_sweeps import SMALLEST_CHUNK, Sweeps, chunk_bound
 from fieldfit.inference.messages.pair_update import BLOCK
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import SAFE_FASTMATH, fast_exp, fast_log, load, stack_scratch, store
 
 __all__ = ["BinarySweeps"]
 
-#: Least ratio of two entries of a table, exp(-100).
-LEAST_ENTRY = 3.72e-44
-#: Beyond this ``r`` does not matter: one of two terms is below exp(-300) of the other.  It leaves
-#: ``E exp r``, at most exp(600), in range.
-LARGEST_RATIO = 500.0
+#: Least ratio of two entries of a table, exp(-200).
+LEAST_ENTRY = 1.4e-87
+#: Beyond this ``r`` does not matter: one of two terms is below exp(-250) of the other.  It leaves
+#: ``E exp r``, at most exp(650), in range.
+LARGEST_RATIO = 450.0
 #: Nanoseconds of a message, for the choice of the number of threads.
 MESSAGE_COST = 5
 #: Two labels, as kernels take them.
@@ -138,10 +138,15 @@ def update_beliefs(
 
 @kernel
 def run_binary_sweeps(
-    k: tuple[int, ...], sweep: Sweep, damping: float, tol: float, max_sweeps: int
+    k: tuple[int, ...],
+    plan: BinaryPlan,
+    model: BinaryModel,
+    state: BinaryState,
+    damping: float,
+    tol: float,
+    max_sweeps: int,
 ) -> tuple[int, int]:
     """Sweep until no message changes by more than ``tol``; number of sweeps and flags."""
-    plan, model, state = sweep
     flags = ABOVE_TOLERANCE
     n_sweeps = 0
     while n_sweeps < max_sweeps and flags == ABOVE_TOLERANCE:
@@ -158,10 +163,16 @@ def run_binary_sweeps(
 
 @kernel(parallel=True)
 def run_binary_sweeps_in_threads(
-    k: tuple[int, ...], sweep: Sweep, damping: float, tol: float, max_sweeps: int, n_chunks: int
+    k: tuple[int, ...],
+    plan: BinaryPlan,
+    model: BinaryModel,
+    state: BinaryState,
+    damping: float,
+    tol: float,
+    max_sweeps: int,
+    n_chunks: int,
 ) -> tuple[int, int]:
     """`run_binary_sweeps` with ``n_chunks`` chunks for each level that is large enough."""
-    plan, model, state = sweep
     chunk_flags = np.zeros(n_chunks, dtype=np.int64)
     flags = ABOVE_TOLERANCE
     n_sweeps = 0
@@ -185,6 +196,10 @@ def run_binary_sweeps_in_threads(
                     damping,
                     tol,
                 )
+            # this loop also keeps Numba from making one of the two around it, as it does with
+            # neighbours of equal length: beliefs need the messages of other chunks
+            for chunk in range(n_chunks):
+                flags |= chunk_flags[chunk]
             for chunk in prange(n_chunks):
                 update_beliefs(
                     plan,
@@ -193,8 +208,6 @@ def run_binary_sweeps_in_threads(
                     model,
                     state,
                 )
-        for chunk in range(n_chunks):
-            flags |= chunk_flags[chunk]
         n_sweeps += 1
     return n_sweeps, flags
 
@@ -351,8 +364,8 @@ def write_messages(structure: Structure, given: Plan, sweep: Sweep, state: State
         store(state.log_belief, start + 1, min(0.0, value))
 
 
-class BinarySweeps:
-    """`PlanSweeps` for pairs of binary variables, each of which a sweep visits once."""
+class BinarySweeps(Sweeps):
+    """Sweeps over pairs of binary variables, each of which comes once in a sweep."""
 
     def __init__(
         self, graph: FactorGraph, plan: Plan, everything: Sweep, state: State, n_jobs: int | None
@@ -379,37 +392,30 @@ class BinarySweeps:
         update_beliefs(binary, 0, n_ranks, everything.model, everything.state)
         return cls(graph, plan, everything, state, n_jobs)
 
-    @staticmethod
-    def n_messages(sweep: Sweep) -> int:
-        """Messages of one sweep."""
-        return len(sweep.plan.reverses)
-
-    @staticmethod
-    def n_active(sweep: Sweep) -> int:
-        """Variables that it visits."""
-        return len(sweep.plan.variables)
-
     def restricted(self, active: BoolArray) -> Sweep:
-        """A sweep over the messages into some variables."""
         return part_of_sweep(self.everything, active)
 
+    def n_messages(self, part: Sweep) -> int:
+        return len(part.plan.reverses)
+
+    def n_active(self, part: Sweep) -> int:
+        return len(part.plan.variables)
+
     def run(
-        self, sweep: Sweep, damping: float, tol: float, max_sweeps: int
+        self, part: Sweep, damping: float, tol: float, max_sweeps: int
     ) -> tuple[int, int, FloatArray]:
-        """Number of sweeps, flags, and the last changes of the messages into each variable."""
         if n_threads(self._n_jobs) == 1:
-            n_sweeps, flags = run_binary_sweeps(BINARY, sweep, damping, tol, max_sweeps)
+            n_sweeps, flags = run_binary_sweeps(BINARY, *part, damping, tol, max_sweeps)
         else:
             with kernel_threads(self._n_jobs) as n_chunks:
                 n_sweeps, flags = run_binary_sweeps_in_threads(
-                    BINARY, sweep, damping, tol, max_sweeps, n_chunks
+                    BINARY, *part, damping, tol, max_sweeps, n_chunks
                 )
-        if sweep is not self.everything:
-            put_back(self.everything, sweep)
-        return int(n_sweeps), int(flags), largest_changes(sweep, self._graph.n_variables)
+        if part is not self.everything:
+            put_back(self.everything, part)
+        return int(n_sweeps), int(flags), largest_changes(part, self._graph.n_variables)
 
     def write_back(self) -> None:
-        """Put messages and log-beliefs into the state of the run."""
         write_messages(self._graph.structure, self._plan, self.everything, self._state)
 
 

@@ -35,6 +35,7 @@ from fieldfit.inference.messages.message_beliefs import (
 )
 from fieldfit.inference.messages.message_sweeps import (
     PlanSweeps,
+    Sweeps,
     neighbours_of_moved,
     refresh,
     restricted_plan,
@@ -249,7 +250,7 @@ class MessageRun:
                 plan = everything
         sweeper.write_back()
 
-    def _sweeper(self) -> PlanSweeps | BinarySweeps:
+    def _sweeper(self) -> Sweeps:
         """Sweeps over the schedule's plan, by the kernels that suit the model."""
         graph, options = self.graph, self.options
         plan = cached_plan(graph, options.schedule, options.order, is_bethe=self.is_bethe)

@@ -8,6 +8,7 @@ change, and may split a level among threads; neither changes a bit of the messag
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -358,8 +359,39 @@ def sweep_kernel(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
     return run_sweeps if n_threads(n_jobs) == 1 else threaded_sweeps(n_jobs)
 
 
-class PlanSweeps:
-    """Sweeps over a plan and over parts of it, for one run."""
+class Sweeps(ABC):
+    """Sweeps of one run over all of its messages, and over parts of them.
+
+    What says which part is made and read by the same class only.
+    """
+
+    everything: Any  # the part that is all
+
+    @abstractmethod
+    def restricted(self, active: BoolArray) -> Any:
+        """The part whose messages go to active variables."""
+
+    @abstractmethod
+    def n_messages(self, part: Any) -> int:
+        """Messages of one sweep."""
+
+    @abstractmethod
+    def n_active(self, part: Any) -> int:
+        """Variables that a sweep visits."""
+
+    @abstractmethod
+    def run(
+        self, part: Any, damping: float, tol: float, max_sweeps: int
+    ) -> tuple[int, int, FloatArray]:
+        """Number of sweeps, flags, and the last changes of the messages into each variable."""
+
+    @abstractmethod
+    def write_back(self) -> None:
+        """Bring the state of the run up to date."""
+
+
+class PlanSweeps(Sweeps):
+    """Sweeps over a plan, for any model; they work in the state of the run."""
 
     def __init__(
         self,
@@ -375,30 +407,24 @@ class PlanSweeps:
         self._k, self._model, self._state = k, model, state
         self._kernel = sweep_kernel(n_jobs)
 
-    @staticmethod
-    def n_messages(plan: Plan) -> int:
-        """Messages of one sweep."""
-        return len(plan.pair_target) + len(plan.slots)
-
-    @staticmethod
-    def n_active(plan: Plan) -> int:
-        """Variables that it visits."""
-        return len(plan.variables)
-
     def restricted(self, active: BoolArray) -> Plan:
-        """The plan of the messages into some variables."""
         return restricted_plan(self._structure, self.everything, active)
 
+    def n_messages(self, part: Plan) -> int:
+        return len(part.pair_target) + len(part.slots)
+
+    def n_active(self, part: Plan) -> int:
+        return len(part.variables)
+
     def run(
-        self, plan: Plan, damping: float, tol: float, max_sweeps: int
+        self, part: Plan, damping: float, tol: float, max_sweeps: int
     ) -> tuple[int, int, FloatArray]:
-        """Number of sweeps, flags, and the last changes of the messages into each variable."""
-        changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
+        changes = Changes(np.zeros(len(part.pair_target)), np.zeros(len(part.slots)))
         n_sweeps, flags = self._kernel(
-            self._k, self._structure, plan, self._model, self._state, changes, damping, tol,
+            self._k, self._structure, part, self._model, self._state, changes, damping, tol,
             max_sweeps,
         )  # fmt: skip
-        return n_sweeps, flags, variable_changes(self._structure, plan, changes)
+        return n_sweeps, flags, variable_changes(self._structure, part, changes)
 
     def write_back(self) -> None:
-        """Nothing to do: the kernels work in the state of the run."""
+        """Nothing to do."""
