@@ -20,7 +20,8 @@ from fieldfit.graph.batch import Batch
 from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization, descend_bethe
 from fieldfit.inference.free_energy.bethe_free_energy import BetheEnergy
 from fieldfit.inference.messages.message_arrays import Changes
-from fieldfit.inference.messages.message_run import build_model, initial_state, sweep_kernel
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.message_sweeps import sweep_kernel
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
 
 N_MODELS = 50

@@ -82,7 +82,7 @@ class TimedProblem(TemplateProblem):
     def __init__(self, X: object, Y: object, tol: float, n_jobs: int) -> None:
         crf = ff.GridCRF("trw", n_labels=2)
         crf.n_labels_ = 2
-        parts = list(make_parts(crf._groups(X), crf._reader(X), crf._blocks, crf._labels(X, Y, 2)))
+        parts = list(make_parts(crf._groups(X), crf._reader(X), crf._blocks, crf._labels(X, Y)))
         inference = ff.SumProduct(entropy=ff.TreeReweighted(), tol=tol)
         super().__init__(ff.Likelihood(inference), parts, n_jobs)
         super().evaluate(np.zeros(self.n_weights))  # compile

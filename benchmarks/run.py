@@ -31,7 +31,8 @@ from benchmarks.scaling import N_SWEEPS, scaling, slope
 from benchmarks.timing import best_of, best_wall
 from fieldfit.features.text import document_features
 from fieldfit.inference.messages.message_arrays import Changes
-from fieldfit.inference.messages.message_run import build_model, initial_state, sweep_kernel
+from fieldfit.inference.messages.message_run import build_model, initial_state
+from fieldfit.inference.messages.message_sweeps import sweep_kernel
 from fieldfit.inference.messages.residual_schedule import residual_messages
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
 

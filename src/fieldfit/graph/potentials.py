@@ -20,6 +20,8 @@ from fieldfit._validation import is_integer, require_index, require_instance, sh
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
 from fieldfit.graph.ragged import expand, ranges
+from fieldfit.numeric.compile import kernel
+from fieldfit.numeric.simd import load, store
 
 __all__ = [
     "Beliefs",
@@ -330,6 +332,8 @@ def _all_shapes(graph: FactorGraph, name: str, shape: tuple[int, ...]) -> bool:
         return len(shape) == 1 and bool(np.all(graph.cardinalities == shape[0]))
     if not bool(np.all(graph.arities == len(shape))):
         return False
+    if graph.uniform_cardinality is not None:
+        return all(size == graph.uniform_cardinality for size in shape)
     sizes = graph.cardinalities[graph.slot_variables].reshape(graph.n_factors, len(shape))
     return bool(np.all(sizes == np.array(shape, dtype=np.int32)))
 
@@ -366,12 +370,29 @@ def selected_entries(graph: FactorGraph, labels: ArrayLike) -> tuple[LongArray, 
     bad = np.flatnonzero((array < 0) | (array >= graph.cardinalities))
     if len(bad):
         _checked_label("labels", graph, int(bad[0]), int(array[bad[0]]))
-    unary = graph.unary_offsets[:-1].astype(np.int64) + array.astype(np.int64)
-    table = graph.table_offsets[:-1].astype(np.int64)
-    # Horner over scope positions: index = (...(y_0 K_1 + y_1) K_2 + ...), all factors at once
-    local = np.zeros(graph.n_factors, dtype=np.int64)
-    for position in range(int(graph.arities.max(initial=0))):
-        has = np.flatnonzero(graph.arities > position)
-        variables = graph.slot_variables[graph.scope_offsets[has] + position]
-        local[has] = local[has] * graph.cardinalities[variables] + array[variables]
-    return unary, table + local
+    labelling = array.astype(np.int64)
+    unary = graph.unary_offsets[:-1] + labelling
+    table = np.empty(graph.n_factors, dtype=np.int64)
+    fill_table_entries(
+        graph.scope_offsets, graph.slot_variables, graph.cardinalities, graph.table_offsets,
+        labelling, table,
+    )  # fmt: skip
+    return unary, table
+
+
+@kernel
+def fill_table_entries(
+    scope_offsets: IntArray,
+    slot_variables: IntArray,
+    cardinalities: IntArray,
+    table_offsets: IntArray,
+    labels: LongArray,
+    entries: LongArray,
+) -> None:
+    """The entry of each table, by Horner's rule: ``(...(y_0 K_1 + y_1) K_2 + ...)``."""
+    for factor in range(len(entries)):
+        local = 0
+        for slot in range(load(scope_offsets, factor), load(scope_offsets, factor + 1)):
+            variable = load(slot_variables, slot)
+            local = local * load(cardinalities, variable) + load(labels, variable)
+        store(entries, factor, load(table_offsets, factor) + local)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -262,10 +263,14 @@ class Block:
 
     def _is_whole(self, vector: FloatArray) -> bool:
         """True if the tables cover the vector in order, without ties."""
+        return self.groups.size * self.starts.size == vector.size and self._is_in_order
+
+    @cached_property
+    def _is_in_order(self) -> bool:
+        """True if the tables follow each other, without ties."""
         size = self.groups.size
         return (
-            size * self.starts.size == vector.size
-            and size == self.n_groups
+            size == self.n_groups
             and bool(np.array_equal(self.groups, np.arange(size)))
             and bool(np.array_equal(self.starts, np.arange(self.starts.size) * size))
         )

@@ -6,11 +6,10 @@ The value reported is the Lagrangian at the messages, see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from fieldfit._parallel import n_kernel_threads
 from fieldfit._typing import BoolArray, FloatArray
 from fieldfit.entropy.counting_numbers import CountingNumbers
 from fieldfit.errors import InvalidInputError, ZeroWeightError
@@ -20,10 +19,10 @@ from fieldfit.graph.potentials import Beliefs, Potentials, conditioned_unary
 from fieldfit.graph.ragged import reduce_rows
 from fieldfit.graph.result import Bound, InferenceResult
 from fieldfit.inference.base import Evidence, Progress, ending
+from fieldfit.inference.messages.binary_sweeps import BinarySweeps
 from fieldfit.inference.messages.message_arrays import (
     ABOVE_TOLERANCE,
     CONTRADICTION,
-    Changes,
     Model,
     State,
 )
@@ -35,11 +34,11 @@ from fieldfit.inference.messages.message_beliefs import (
     unary_beliefs,
 )
 from fieldfit.inference.messages.message_sweeps import (
+    PlanSweeps,
+    Sweeps,
     neighbours_of_moved,
     refresh,
     restricted_plan,
-    run_sweeps,
-    variable_changes,
 )
 from fieldfit.inference.messages.residual_schedule import residual_messages
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
@@ -54,7 +53,6 @@ __all__ = [
     "build_model",
     "initial_state",
     "raise_contradiction",
-    "sweep_kernel",
 ]
 
 # -- the model of a run and its first state -----------------------------------------------
@@ -203,13 +201,7 @@ class MessageRun:
         sweep over everything measures the residual, so that what is reported never rests on a
         message that was left out.
         """
-        structure, tol = self.graph.structure, self.options.tol
-        everything = cached_plan(
-            self.graph, self.options.schedule, self.options.order, is_bethe=self.is_bethe
-        )
-        if self.free is not None:
-            everything = restricted_plan(structure, everything, self.free)
-        kernel = sweep_kernel(self.options.n_jobs)
+        tol, sweeper = self.options.tol, self._sweeper()
         given = self.options.damping
         if given is None and self.is_bethe and self.graph.is_acyclic:
             given = 0.0  # exact after as many sweeps as a path is long, whatever the residual does
@@ -217,44 +209,60 @@ class MessageRun:
         # without cycles sweeps end after as many as a path is long
         watched = watched and self.options.accelerate and not self.graph.is_acyclic
         watch = StallWatch(tol)
+        everything = sweeper.everything
         plan, done = everything, 0
         while done < max_sweeps:
             left = max_sweeps - done
             if left == 1:
                 plan = everything  # the last sweep measures
-            n_messages = max(1, len(plan.pair_target) + len(plan.slots))
-            changes = Changes(np.zeros(len(plan.pair_target)), np.zeros(len(plan.slots)))
-            n_sweeps, flags = kernel(
-                self.k, structure, plan, self.model, self.state, changes, damping.value, tol,
-                min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // n_messages,
+            n_messages = sweeper.n_messages(plan)
+            n_sweeps, flags, self.changes = sweeper.run(
+                plan, damping.value, tol,
+                min(SWEEPS_PER_CALL, 1 + MESSAGES_PER_CALL // max(1, n_messages),
                     left if plan is everything else left - 1),
             )  # fmt: skip
             done += n_sweeps
             self.n_iter += n_sweeps
-            self.n_messages += n_sweeps * (len(plan.pair_target) + len(plan.slots))
+            self.n_messages += n_sweeps * n_messages
             if flags & CONTRADICTION:
                 raise_contradiction(self.graph, self.state)
-            self.changes = variable_changes(structure, plan, changes)
             residual = float(self.changes.max(initial=0.0))
             if self.progress is not None:
                 self.progress(self.n_iter, residual)
             looked = (done - n_sweeps) // SWEEPS_PER_LOOK
             if self.counting.concave and done // SWEEPS_PER_LOOK > looked:
-                beliefs, _, _ = self._beliefs()
-                disagreement = float(self._disagreements(beliefs).max(initial=0.0))
+                sweeper.write_back()
+                disagreement = self._worst_disagreement()
                 if disagreement <= tol:
                     return
                 self.has_stalled = watched and watch.stalls(done, disagreement, max_sweeps - done)
                 if self.has_stalled:
                     return
             if flags & ABOVE_TOLERANCE:
-                active = neighbours_of_moved(structure, self.changes, tol * ACTIVE_FRACTION)
-                plan = restricted_plan(structure, everything, active)
-                damping.watch(residual, len(plan.variables))
+                active = neighbours_of_moved(
+                    self.graph.structure, self.changes, tol * ACTIVE_FRACTION
+                )
+                plan = sweeper.restricted(active)
+                damping.watch(residual, sweeper.n_active(plan))
             elif plan is everything:
-                return
+                break
             else:
                 plan = everything
+        sweeper.write_back()
+
+    def _sweeper(self) -> Sweeps:
+        """Sweeps over the schedule's plan, by the kernels that suit the model."""
+        graph, options = self.graph, self.options
+        plan = cached_plan(graph, options.schedule, options.order, is_bethe=self.is_bethe)
+        by_variables = options.schedule in ("sequential", "residual") and options.order is None
+        is_tree_plan = graph.is_acyclic and self.is_bethe
+        if by_variables and not is_tree_plan and (self.free is None or self.free.all()):
+            found = BinarySweeps.of(graph, plan, self.model, self.state, options.n_jobs)
+            if found is not None:
+                return found
+        if self.free is not None:
+            plan = restricted_plan(graph.structure, plan, self.free)
+        return PlanSweeps(graph, plan, self.k, self.model, self.state, options.n_jobs)
 
     def residual(self) -> None:
         """Largest pending change first, then sweeps that verify (and, if need be, finish)."""
@@ -428,12 +436,3 @@ class _Damping:
             self.value = self._steps.pop(0)
             self._best, self._fewest = residual, n_active
             self._calls_without_progress = 0
-
-
-def sweep_kernel(n_jobs: int | None) -> Any:
-    """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
-    if n_kernel_threads(n_jobs) == 1:
-        return run_sweeps
-    from fieldfit.inference.messages.message_sweeps import threaded_sweeps
-
-    return threaded_sweeps(n_jobs)

@@ -8,14 +8,16 @@ change, and may split a level among threads; neither changes a bit of the messag
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import carray, prange
 
-from fieldfit._parallel import kernel_threads
+from fieldfit._parallel import kernel_threads, n_kernel_threads
 from fieldfit._typing import BoolArray, FloatArray, Index, IntArray
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.structure import Structure
 from fieldfit.inference.messages.factor_update import update_slots
 from fieldfit.inference.messages.message_arrays import (
@@ -350,3 +352,79 @@ def threaded_sweeps(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
         return int(n_sweeps), int(flags)
 
     return run
+
+
+def sweep_kernel(n_jobs: int | None) -> Callable[..., tuple[int, int]]:
+    """The serial or the threaded sweep; the threaded one is compiled only when asked for."""
+    return run_sweeps if n_kernel_threads(n_jobs) == 1 else threaded_sweeps(n_jobs)
+
+
+class Sweeps(ABC):
+    """Sweeps of one run over all of its messages, and over parts of them.
+
+    What says which part is made and read by the same class only.
+    """
+
+    everything: Any  # the part that is all
+
+    @abstractmethod
+    def restricted(self, active: BoolArray) -> Any:
+        """The part whose messages go to active variables."""
+
+    @abstractmethod
+    def n_messages(self, part: Any) -> int:
+        """Messages of one sweep."""
+
+    @abstractmethod
+    def n_active(self, part: Any) -> int:
+        """Variables that a sweep visits."""
+
+    @abstractmethod
+    def run(
+        self, part: Any, damping: float, tol: float, max_sweeps: int
+    ) -> tuple[int, int, FloatArray]:
+        """Number of sweeps, flags, and the last changes of the messages into each variable."""
+
+    @abstractmethod
+    def write_back(self) -> None:
+        """Bring the state of the run up to date."""
+
+
+class PlanSweeps(Sweeps):
+    """Sweeps over a plan, for any model; they work in the state of the run."""
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        plan: Plan,
+        k: tuple[int, ...],
+        model: Model,
+        state: State,
+        n_jobs: int | None,
+    ) -> None:
+        self.everything = plan
+        self._structure = graph.structure
+        self._k, self._model, self._state = k, model, state
+        self._kernel = sweep_kernel(n_jobs)
+
+    def restricted(self, active: BoolArray) -> Plan:
+        return restricted_plan(self._structure, self.everything, active)
+
+    def n_messages(self, part: Plan) -> int:
+        return len(part.pair_target) + len(part.slots)
+
+    def n_active(self, part: Plan) -> int:
+        return len(part.variables)
+
+    def run(
+        self, part: Plan, damping: float, tol: float, max_sweeps: int
+    ) -> tuple[int, int, FloatArray]:
+        changes = Changes(np.zeros(len(part.pair_target)), np.zeros(len(part.slots)))
+        n_sweeps, flags = self._kernel(
+            self._k, self._structure, part, self._model, self._state, changes, damping, tol,
+            max_sweeps,
+        )  # fmt: skip
+        return n_sweeps, flags, variable_changes(self._structure, part, changes)
+
+    def write_back(self) -> None:
+        """Nothing to do."""

@@ -86,6 +86,7 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
     residual, terminal, inflow, conflict = flow
     node, is_active, queue, orphans = trees
     n_nodes = np.uint32(len(terminal))
+    _push_through_single_arcs(network, flow)
     n_active = _root_trees(flow, trees)
     head, clock = ZERO, ZERO
     while n_active > ZERO:
@@ -174,14 +175,36 @@ def solve(network: Network, flow: Flow, trees: Trees) -> None:
 
 
 @kernel
+def _push_through_single_arcs(network: Network, flow: Flow) -> None:
+    """What can flow from the source through one arc between two nodes to the sink.
+
+    Such paths are found here for a fraction of what the trees pay for them.
+    """
+    offsets, heads, reverses = network
+    residual, terminal, inflow, conflict = flow
+    for place in range(len(terminal)):
+        i = np.uint32(place)
+        inflow[i] = 0.0
+        conflict[i] = 0
+        arc, last = offsets[i], offsets[np.uint32(i + ONE)]
+        while arc < last and terminal[i] > 0.0:
+            j = heads[arc]
+            amount = min(residual[arc], min(terminal[i], -terminal[j]))
+            if 0.0 < amount < np.inf:
+                inflow[i] += amount
+                terminal[i] -= amount
+                terminal[j] += amount
+                _push_flow(arc, reverses[arc], amount, residual)
+            arc = np.uint32(arc + ONE)
+
+
+@kernel
 def _root_trees(flow: Flow, trees: Trees) -> Index:
     """Trees of one level: the nodes with an arc from or to a terminal; their number."""
     node = trees.node
     n_active = ZERO
     for place in range(len(flow.terminal)):
         i = np.uint32(place)
-        flow.inflow[i] = 0.0
-        flow.conflict[i] = 0
         node[i, STAMP] = ZERO
         if flow.terminal[i] == 0.0:
             node[i, SIDE] = FREE

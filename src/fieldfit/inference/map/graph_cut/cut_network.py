@@ -42,6 +42,7 @@ from fieldfit.inference.map.graph_cut.boykov_kolmogorov import (
 )
 from fieldfit.inference.messages.message_arrays import NO_WEIGHT
 from fieldfit.numeric.compile import kernel
+from fieldfit.numeric.simd import load, store
 
 __all__ = [
     "BinaryPairs",
@@ -81,17 +82,17 @@ def build_network(structure: Structure, factors: IntArray, slot_arcs: IndexArray
     """
     n_arcs = len(structure.variable_slots)
     for arc in range(n_arcs):
-        slot_arcs[structure.variable_slots[arc]] = arc
+        store(slot_arcs, load(structure.variable_slots, arc), np.uint32(arc))
     offsets = structure.variable_slot_offsets.astype(np.uint32)
     heads = np.empty(n_arcs, dtype=np.uint32)
     reverses = np.empty(n_arcs, dtype=np.uint32)
     for factor in factors:
-        slot = structure.scope_offsets[factor]
-        there, back = slot_arcs[slot], slot_arcs[slot + 1]
-        heads[there] = structure.slot_variables[slot + 1]
-        heads[back] = structure.slot_variables[slot]
-        reverses[there] = back
-        reverses[back] = there
+        slot = load(structure.scope_offsets, factor)
+        there, back = load(slot_arcs, slot), load(slot_arcs, slot + 1)
+        store(heads, there, np.uint32(load(structure.slot_variables, slot + 1)))
+        store(heads, back, np.uint32(load(structure.slot_variables, slot)))
+        store(reverses, there, back)
+        store(reverses, back, there)
     return Network(offsets, heads, reverses)
 
 
@@ -115,17 +116,18 @@ def pair_table(
     structure: Structure, pairs: BinaryPairs, factor: Index
 ) -> tuple[float, float, float, float]:
     """``th(0,0), th(0,1), th(1,0), th(1,1)`` of one pair."""
-    slot = structure.scope_offsets[factor]
-    i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
-    n_columns = structure.cardinalities[j]
-    start = structure.table_offsets[factor]
-    low, high = start + pairs.first[i] * n_columns, start + pairs.second[i] * n_columns
-    left, right = pairs.first[j], pairs.second[j]
+    slot = load(structure.scope_offsets, factor)
+    i, j = load(structure.slot_variables, slot), load(structure.slot_variables, slot + 1)
+    n_columns = load(structure.cardinalities, j)
+    start = load(structure.table_offsets, factor)
+    low = start + load(pairs.first, i) * n_columns
+    high = start + load(pairs.second, i) * n_columns
+    left, right = load(pairs.first, j), load(pairs.second, j)
     return (
-        pairs.tables[low + left],
-        pairs.tables[low + right],
-        pairs.tables[high + left],
-        pairs.tables[high + right],
+        load(pairs.tables, low + left),
+        load(pairs.tables, low + right),
+        load(pairs.tables, high + left),
+        load(pairs.tables, high + right),
     )
 
 
@@ -152,7 +154,7 @@ def _line(low: float, high: float) -> tuple[float, float, int]:
     return low, high - low, 0
 
 
-@kernel
+@kernel(forceinline=True)
 def normal_form(
     t00: float, t01: float, t10: float, t11: float
 ) -> tuple[float, float, float, float, float, int, int]:
@@ -188,16 +190,6 @@ def normal_form(
 
 
 @kernel
-def find_nonsubmodular_pair(structure: Structure, pairs: BinaryPairs) -> int:
-    """The first pair that is not submodular, or -1."""
-    for factor in pairs.factors:
-        t00, t01, t10, t11 = pair_table(structure, pairs, factor)
-        if not is_submodular(t00, t01, t10, t11):
-            return factor
-    return -1
-
-
-@kernel
 def fill_capacities(
     structure: Structure,
     pairs: BinaryPairs,
@@ -205,8 +197,10 @@ def fill_capacities(
     residual: FloatArray,
     terminal: FloatArray,
     forbidden: ByteArray,
-) -> int:
-    """Capacities of the network of submodular pairs; a variable without a label, or -1.
+) -> tuple[int, int]:
+    """Capacities of the network; the first pair that is not submodular, a variable without label.
+
+    Where there is none of them, -1.  Capacities mean nothing if a pair is not submodular.
 
     ``forbidden`` receives the labels that a table excludes.  A variable without any has no arc to a
     terminal, so that the rest of the network can be solved nevertheless.
@@ -216,17 +210,21 @@ def fill_capacities(
         start = structure.unary_offsets[i]
         terminal[i] = pairs.unary[start + pairs.first[i]] - pairs.unary[start + pairs.second[i]]
         forbidden[i] = 0
+    unsuitable = -1
     for factor in pairs.factors:
         t00, t01, t10, t11 = pair_table(structure, pairs, factor)
+        if unsuitable < 0 and not is_submodular(t00, t01, t10, t11):
+            unsuitable = factor
         _, slope_i, slope_j, forward, backward, not_i, not_j = normal_form(t00, t01, t10, t11)
-        slot = structure.scope_offsets[factor]
-        i, j = structure.slot_variables[slot], structure.slot_variables[slot + 1]
-        terminal[i] -= slope_i
-        terminal[j] -= slope_j
-        forbidden[i] |= not_i
-        forbidden[j] |= not_j
-        residual[slot_arcs[slot]] = forward
-        residual[slot_arcs[slot + 1]] = backward
+        slot = load(structure.scope_offsets, factor)
+        i, j = load(structure.slot_variables, slot), load(structure.slot_variables, slot + 1)
+        store(terminal, i, load(terminal, i) - slope_i)
+        store(terminal, j, load(terminal, j) - slope_j)
+        if not_i | not_j:
+            forbidden[i] |= not_i
+            forbidden[j] |= not_j
+        store(residual, load(slot_arcs, slot), forward)
+        store(residual, load(slot_arcs, slot + 1), backward)
     empty = -1
     for i in range(n_variables):
         if forbidden[i] == NOT_FIRST:
@@ -236,7 +234,7 @@ def fill_capacities(
         elif forbidden[i] != 0:
             terminal[i] = 0.0
             empty = i
-    return empty
+    return unsuitable, empty
 
 
 # -- The network of a graph, and its minimum cut -------------------------------------------
@@ -294,12 +292,22 @@ def binary_choices(
 
 
 def minimum_cut(graph: FactorGraph, cuts: CutNetwork, pairs: BinaryPairs) -> ByteArray:
-    """A minimum cut of submodular pairs: 1 for each variable that takes its second label."""
+    """A minimum cut: 1 for each variable that takes its second label.
+
+    Refuses pairs that are not submodular.
+    """
     flow = new_flow(graph.n_variables, len(cuts.network.heads))
     forbidden = np.empty(graph.n_variables, dtype=np.uint8)
-    empty = fill_capacities(
+    unsuitable, empty = fill_capacities(
         graph.structure, pairs, cuts.slot_arcs, flow.residual, flow.terminal, forbidden
     )
+    if unsuitable >= 0:
+        t00, t01, t10, t11 = pair_table(graph.structure, pairs, unsuitable)
+        raise InvalidInputError(
+            f"factor {unsuitable} must be submodular, th(0,0) + th(1,1) >= th(0,1) + th(1,0), for "
+            f"MaxFlow, got {t00:.6g} + {t11:.6g} < {t01:.6g} + {t10:.6g}; RoofDuality takes any "
+            "pairs of two labels"
+        )
     if empty >= 0:
         raise no_labelling(f"hard zeros exclude every label of variable {empty}")
     trees = new_trees(graph.n_variables)

@@ -22,7 +22,6 @@ import numpy as np
 
 from fieldfit._typing import IntArray
 from fieldfit._validation import require_integer
-from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
@@ -36,9 +35,7 @@ from fieldfit.inference.map.graph_cut.cut_network import (
     binary_choices,
     cut_network,
     examples_with,
-    find_nonsubmodular_pair,
     minimum_cut,
-    pair_table,
 )
 from fieldfit.inference.map.graph_cut.expansion_moves import ExpansionResult, alpha_expansion
 from fieldfit.inference.map.max_product import message_bounds
@@ -122,14 +119,6 @@ class MaxFlow(MapSearch):
 
 def submodular_labels(graph: FactorGraph, cuts: CutNetwork, pairs: BinaryPairs) -> IntArray:
     """Labels of a minimum cut; refuses pairs that are not submodular."""
-    unsuitable = find_nonsubmodular_pair(graph.structure, pairs)
-    if unsuitable >= 0:
-        t00, t01, t10, t11 = pair_table(graph.structure, pairs, unsuitable)
-        raise InvalidInputError(
-            f"factor {unsuitable} must be submodular, th(0,0) + th(1,1) >= th(0,1) + th(1,0), for "
-            f"MaxFlow, got {t00:.6g} + {t11:.6g} < {t01:.6g} + {t10:.6g}; RoofDuality takes any "
-            "pairs of two labels"
-        )
     return np.where(minimum_cut(graph, cuts, pairs) == 1, pairs.second, pairs.first)
 
 
