@@ -307,7 +307,7 @@ _NAMES = {
         prefixes suffixes ngrams window nearby min_distance part""",
     "number": """damping tol l1 l2 smoothing round_tol value_tol step decay beta1 beta2 identity
         min_freq sharpness level offset minimum rho log10_partition compactness sigma min_share
-        percent floor""",
+        percent floor couplings""",
     "limit": "max_memory max_operations time_limit",
     "flag": """accelerate branch keep_active_set perfect persistent per_sweep_weights averaging
         fit_intercept
@@ -386,6 +386,9 @@ _KIND_AT = {
     ("EntropyWeights", "factors"): "numbers",
     ("Template.potentials", "weights"): "start",
     ("Template.split", "weights"): "start",
+    ("RelativePenalty", "unary"): "number",
+    ("GridCRF", "unary"): "choice",
+    ("GraphCRF", "unary"): "choice",
     ("read_image_archive", "path"): "path",
     ("read_image_archive", "arrays"): "names",
     ("TextFeatures", "word"): "flag",

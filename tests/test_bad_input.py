@@ -54,7 +54,7 @@ NOT_CALLED = {
     "no function": "WIDEST Validation Answer Features",
     "without arguments": "region_feature_names",
     "errors and warnings": """ConvergenceWarning CheckpointWarning InvalidInputError FileFormatError
-        FileWriteError MissingDependencyError TooLargeError ZeroWeightError""",
+        FileWriteError MissingDependencyError NoGainWarning TooLargeError ZeroWeightError""",
     "made by estimators, of data that they have checked": """Part ExactMatchings MatchingExample
         potentials_of""",
 }
@@ -63,6 +63,7 @@ HOOKS = {
     "of objectives and losses": """evaluate evaluate_sets prediction templates generator
         to_learn_with value_and_derivative values""",
     "of entropies and inferences": "compute run_graph plan record tape_bytes",
+    "of penalties and given scores": "by_block scaled",
     "of problems": "dual_model first_weights evaluate_part weight_matrix",
     "of vectors over a graph": """sum_variables sum_factors max_variables add_potentials gradient of
         of_tree_weights""",

@@ -120,8 +120,8 @@ def test_arrays_of_objects_are_refused(tmp_path):
 
 
 def option_classes():
-    """Frozen dataclasses of options: objectives, learners, entropies and inferences."""
-    found = set()
+    """Frozen dataclasses of options: objectives, learners, entropies, inferences, penalties."""
+    found = {ff.models.RelativePenalty}
     for package in ("entropy", "inference", "objectives", "learners"):
         folder = import_module(f"fieldfit.{package}")
         for info in pkgutil.walk_packages(folder.__path__, f"fieldfit.{package}."):

@@ -189,7 +189,8 @@ class Block:
     def scaled(cls, graph: FactorGraph, scores: Any, *, name: str = "unary") -> Block:
         """``th_i(y) = w x_i[y]``: given scores of all labels, times one weight."""
         require_factor_graph(graph)
-        given = np.asarray(scores.toarray() if hasattr(scores, "tocsr") else scores)
+        given = scores.toarray() if hasattr(scores, "tocsr") else scores
+        given = real_numbers(f"block {name!r}: scores", given)
         if given.size != graph.unary_offsets[-1]:
             raise InvalidInputError(
                 f"block {name!r}: there must be a score for each label of each variable, "

@@ -211,7 +211,10 @@ def choose_penalty(
     """
     data = _Data(X, Y, weights)
     if validation is not None:
-        train, held_out = data, _Data(*held_out_pair(validation))
+        with about_validation():
+            given = held_out_pair(validation)
+            estimator._require_examples(*given)
+        train, held_out = data, _Data(*given)
         source = f"the {len(held_out.X)} examples of validation"
     elif len(X) < FEWEST_EXAMPLES:
         return Choice(
@@ -343,7 +346,6 @@ class _Search:
     def _right(self, model: Any) -> FloatArray:
         """How many labels of each held-out example are found."""
         with about_validation() if self.is_given else nullcontext():
-            model._require_examples(self.held_out.X, self.held_out.Y)
             right, self.n_labelled = model._right_labels(self.held_out.X, self.held_out.Y)
         if not self.n_labelled.any():
             raise InvalidInputError("l2='auto' needs labels to hold out, got none in its examples")
