@@ -16,6 +16,7 @@ __all__ = [
     "MissingDependencyError",
     "Place",
     "TooLargeError",
+    "WorkersLostError",
     "ZeroWeightError",
 ]
 
@@ -104,6 +105,10 @@ class FileFormatError(InvalidInputError):
 
 class TooLargeError(InvalidInputError):
     """The computation would need more memory than the stated budget."""
+
+
+class WorkersLostError(RuntimeError):
+    """No worker answers any more; the message says what is lost and how to go on."""
 
 
 class MissingDependencyError(ImportError):

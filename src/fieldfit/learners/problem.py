@@ -4,7 +4,9 @@
 
 The data are cut into parts (groups of examples, the mini-batches of stochastic learners); each part
 is one batch of graphs with its template ``Phi``.  Parts are evaluated one after the other or in
-threads and added up in their order, so the result does not depend on the number of threads.
+threads and added up in their order, so the result does not depend on the number of threads.  Large
+data are cut into shards; the parts of a shard are added up first, then the shards, so that it does
+not matter either where a shard was evaluated (`fieldfit.shards`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from fieldfit._parallel import n_threads, one_blas_thread, ordered_map
 from fieldfit._typing import FloatArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import expand
 from fieldfit.graph.template import Template
@@ -84,6 +87,21 @@ class Problem(ABC):
         from the checkpoint see the same numbers to the last bit.
         """
 
+    def take_warm_start(self) -> Any:
+        """What is kept from one evaluation to the next, which goes; ``None`` if that is nothing."""
+        return None
+
+    def give_warm_start(self, state: Any) -> None:  # noqa: B027  (most problems keep nothing)
+        """Put back what `take_warm_start` gave, perhaps to another problem of the same data."""
+
+    def graphs(self) -> Sequence[FactorGraph]:
+        """Graphs that a warm start may refer to, in a fixed order."""
+        return ()
+
+    def take_figures(self) -> dict[str, Any]:
+        """What a row of the trace adds about the evaluations since the last row."""
+        return {}
+
     def linear_model(self) -> LinearModel:
         """The data as statistics of log-linear models, if they are complete."""
         raise InvalidInputError("problem must have complete labels, got missing ones")
@@ -118,15 +136,23 @@ class Part:
 
 
 class TemplateProblem(Problem):
-    """An objective on the potentials that templates make."""
+    """An objective on the potentials that templates make.
+
+    ``shard_parts`` says how many parts each shard has; ``None``: all parts are one shard.
+    """
 
     def __init__(
-        self, objective: Objective, parts: Sequence[Part], n_jobs: int | None = None
+        self,
+        objective: Objective,
+        parts: Sequence[Part],
+        n_jobs: int | None = None,
+        shard_parts: Sequence[int] | None = None,
     ) -> None:
         if len(parts) == 0:
             raise InvalidInputError("parts must hold at least one group of examples, got none")
         self.objective: Objective = objective
         self.parts = tuple(parts)
+        self._shard_ends = np.cumsum([len(parts)] if shard_parts is None else shard_parts)
         self.is_complete = all(bool((part.labels >= 0).all()) for part in parts)
         self._templates = [objective.templates(part.template) for part in parts]
         self.n_weights = sum(template.n_weights for template in self._templates[0])
@@ -138,11 +164,13 @@ class TemplateProblem(Problem):
         self._states: list[Any] = [None] * len(parts)
 
     def evaluate(self, weights: FloatArray) -> ProblemValue:
-        """Sum over the parts, in their order."""
+        """Sum over the parts of each shard and over the shards, in their order."""
+        found = ordered_map(
+            lambda part: self._evaluate_part(weights, part), range(self.n_parts), self.n_jobs
+        )
+        begins = [0, *self._shard_ends[:-1]]
         return total(
-            ordered_map(
-                lambda part: self._evaluate_part(weights, part), range(self.n_parts), self.n_jobs
-            )
+            [total(found[begin:end]) for begin, end in zip(begins, self._shard_ends, strict=True)]
         )
 
     def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
@@ -182,6 +210,19 @@ class TemplateProblem(Problem):
     def reset_warm_start(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * self.n_parts
+
+    def take_warm_start(self) -> Any:
+        """The messages of the last evaluation, part by part."""
+        states, self._states = self._states, [None] * self.n_parts
+        return None if all(state is None for state in states) else states
+
+    def graphs(self) -> Sequence[FactorGraph]:
+        """The union graph of each part, then those of its examples."""
+        return [graph for part in self.parts for graph in (part.batch.graph, *part.batch.graphs)]
+
+    def give_warm_start(self, state: Any) -> None:
+        """Go on from such messages."""
+        self._states = [None] * self.n_parts if state is None else list(state)
 
     def first_weights(self, start: FloatArray | None) -> FloatArray:
         """Zeros, weights for all sets, or those for potentials.

@@ -20,7 +20,9 @@ from fieldfit._validation import require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Tying
+from fieldfit.io.stored import Stored
 from fieldfit.models.conditional import FactorGraphCRF
+from fieldfit.models.field_shards import FieldCoder, stored_grids
 from fieldfit.models.parts import Example, grid_graph
 from fieldfit.objectives.base import Objective
 
@@ -150,13 +152,7 @@ class GridCRF(FactorGraphCRF):
     def _example(self, index: int, x: Any) -> Example:
         height, width, n_features = _shape(index, x)
         features = real_numbers("", x, Place("X", index)).reshape(-1, n_features)
-        if not np.isfinite(features).all():
-            pixel, feature = np.argwhere(~np.isfinite(features))[0]
-            raise InvalidInputError(
-                f"features must be finite, got {features[pixel, feature]} at row "
-                f"{pixel // width}, column {pixel % width}",
-                Place("X", index),
-            )
+        _require_finite(index, features, width)
         graph = grid_graph(height, width, self.n_labels_, self.neighbors)
         return Example(graph, features, self._differences(index, graph, features))
 
@@ -177,6 +173,18 @@ class GridCRF(FactorGraphCRF):
         differences = columns[pairs[:, 0]]
         differences -= columns[pairs[:, 1]]
         return np.abs(differences, out=differences)
+
+    def _stored_example(self, index: int, x: Any, coder: FieldCoder) -> dict[str, Any]:
+        height, width, n_features = _shape(index, x)
+        features = real_numbers("", x, Place("X", index)).reshape(-1, n_features)
+        _require_finite(index, features, width)
+        coder.require_features(index, features)
+        given = plain_array("", x, Place("X", index)).reshape(-1, n_features)
+        is_same = given.dtype.kind in "iufb" and given.dtype.itemsize < 8
+        return {"features": given if is_same else features, "shape": (height, width)}
+
+    def _stored_examples(self, stored: Stored) -> list[Any]:
+        return stored_grids(stored, self.n_features_in_)
 
     def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
         if self.directions == "shared":
@@ -229,6 +237,16 @@ def edge_blocks(
 
 def _are_numbers(chosen: NDArray[Any]) -> bool:
     return chosen.ndim == 1 and (chosen.dtype.kind in "iu" or chosen.size == 0)
+
+
+def _require_finite(index: int, features: FloatArray, width: int) -> None:
+    if not np.isfinite(features).all():
+        pixel, feature = np.argwhere(~np.isfinite(features))[0]
+        raise InvalidInputError(
+            f"features must be finite, got {features[pixel, feature]} at row "
+            f"{pixel // width}, column {pixel % width}",
+            Place("X", index),
+        )
 
 
 def _shape(index: int, x: Any) -> tuple[int, int, int]:
