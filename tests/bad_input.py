@@ -11,9 +11,11 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -145,6 +147,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "callable or name": {**_NO_OBJECT, "number": 3.7, "list": [len]},
     "callable": {**_NO_OBJECT, "text": "nope", "number": 3.7, "list": [len]},
     "init": {**_NO_OBJECT, "text": "nope", "list": ["a"], "dictionary": {0: 1}},
+    "client": {**_NO_OBJECT, "text": "tcp://127.0.0.1:1", "number": 3, "class": ff.FactorGraph},
     "path": _PATH,
     "file": {**_PATH, "folder": "no/such/folder/file"},
     "source": {**_PATH, "text file": io.StringIO("0")},
@@ -177,9 +180,9 @@ _NAMES = {
         bound_sweeps max_frustrated max_configurations patience checkpoint_every history
         n_hidden_sweeps max_missing n_labels batch_size height width n_variables n_samples
         n_sweeps_between variable factor verbose max_links n_jobs n n_pairs missing block_size
-        n_steps ignore_label region""",
+        n_steps ignore_label region shard_size max_losses""",
     "number": """damping tol l1 l2 smoothing round_tol value_tol step decay beta1 beta2 identity
-        min_freq sharpness level offset minimum rho""",
+        min_freq sharpness level offset minimum rho memory task_seconds absent_seconds""",
     "limit": "max_memory max_operations time_limit",
     "flag": """accelerate branch keep_active_set perfect persistent per_sweep_weights averaging
         fit_intercept
@@ -187,7 +190,8 @@ _NAMES = {
     "choice": """schedule update method variant solver sides family loss gradient mode directions
         points pairwise decode kind encoding skip_table gauge correction name neighbors regions
         edge_features checkpoints tying capacity fit_entropy skip_edges breaks""",
-    "option": "entropy oracle exact messages inference objective inner learner limits",
+    "option": "entropy oracle exact messages inference objective inner learner limits estimator",
+    "client": "client",
     "seed": "random_state",
     "graph": "graph potentials other beliefs truth model vector counting",
     "matrix": "features allowed",
@@ -200,11 +204,11 @@ _NAMES = {
     "edges": "edges",
     "callable": "progress",
     "init": "init",
-    "path": "path",
+    "path": "path folder scratch",
     "source": "source",
     "answer": "answer",
     "letters": "alphabet delimiter separator unknown",
-    "examples": "X graphs blocks",
+    "examples": "X graphs blocks examples",
     "weights": "sample_weight",
     "file": "checkpoint",
     "pair": "validation",
@@ -579,6 +583,31 @@ def _files() -> Iterator[Entry]:
     yield _entry("load", ff.load, {"path": "model.ff"})
 
 
+# -- shards ---------------------------------------------------------------------------------------
+
+
+def _shards() -> Iterator[Entry]:
+    written = {"estimator": ff.GridCRF(), "examples": list(zip(*_grids(), strict=True))}
+    signature = inspect.signature(ff.shards.write)
+    yield Entry("shards.write", _write_shards, signature, {"folder": "shards", **written})
+    yield _entry("Shards", ff.shards.Shards, {"folder": "written"})
+    yield _entry("Workers", ff.shards.Workers, {"client": ThreadPoolExecutor(1)})
+    yield _entry("read_answers", _read_answers, {"folder": "answers"})
+
+
+def _write_shards(folder: Any, **arguments: Any) -> Any:
+    """To a new folder each time, if it is a good one."""
+    name = f"shards-{next(_NUMBERS)}" if isinstance(folder, str) and folder == "shards" else folder
+    return ff.shards.write(name, **arguments)
+
+
+_NUMBERS = count()
+
+
+def _read_answers(folder: Any) -> Any:
+    return list(ff.shards.read_answers(folder))
+
+
 @dataclass(frozen=True)
 class _Text:
     """A binary file that can be read again and again."""
@@ -593,6 +622,8 @@ def write_examples() -> None:
     """Files in the present folder that the readers of a file name are given."""
     np.savez("pictures.npz", x=np.zeros((1, 2, 2)), y=np.zeros((1, 2, 2), dtype=int))
     fitted("IsingModel").save("model.ff")
+    written = ff.shards.write("written", ff.GridCRF(), zip(*_grids(), strict=True))
+    fitted("GridCRF").predict(written).write("answers")
 
 
 def entries() -> list[Entry]:
@@ -604,6 +635,7 @@ def entries() -> list[Entry]:
         *_matchings(),
         *_estimators(),
         *_files(),
+        *_shards(),
     ]
 
 

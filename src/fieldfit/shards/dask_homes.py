@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fieldfit.errors import InvalidInputError, WorkersLostError
-from fieldfit.shards.workers import RESUME, Crew, Workers, named_shards
+from fieldfit.shards.workers import RESUME, Crew, Workers
 from fieldfit.shards.workplace import Answer, Job, Request, serve, unpacked
 
 __all__ = ["DaskCrew"]
@@ -151,6 +151,7 @@ class _Evaluation:
         self._finished: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._losses: Counter[int] = Counter()
         self._unread: dict[int, set[str]] = {}
+        self._last_trouble = ""
 
     def send(self, requests: list[Request], *, is_first: bool = False) -> None:
         """Requests to the homes of their shards; those that were lost go one by one."""
@@ -203,7 +204,7 @@ class _Evaluation:
                 self._unread.setdefault(request.shard, set()).add(task.home)
                 self._last_trouble = answer.trouble
                 again.append(request)
-            elif answer.value is None:
+            elif answer.value is None and not answer.error:
                 again.append(self.whole(request))
             else:
                 self.found[request.shard] = unpacked(answer)
@@ -225,15 +226,10 @@ class _Evaluation:
                     return None
             except CancelledError:
                 return None
-            except Exception as error:
+            except Exception as error:  # what a shard raises comes as an answer
                 if type(error).__module__.partition(".")[0] == "distributed":
                     return None
-                raise self._named(error, task) from error
-
-    def _named(self, error: Exception, task: _Task) -> Exception:
-        """What a shard raised, with its name: never tried again."""
-        shards = named_shards([request.shard for request in task.requests])
-        return InvalidInputError(f"{shards} on {task.home}: {error}")
+                raise
 
     def _require_readable(self, shard: int, living: Sequence[str]) -> None:
         if set(living) <= self._unread.get(shard, set()):

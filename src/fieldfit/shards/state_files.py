@@ -8,6 +8,7 @@ process that is killed; its graphs are replaced by their numbers.  Both come bac
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
@@ -51,7 +52,8 @@ class StateFile:
         self, state: Any, graphs: Sequence[FactorGraph], folder: str | PathLike[str] | None
     ) -> None:
         numbers = {id(graph): number for number, graph in enumerate(graphs)}
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed with the object)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed with this object)
+        weakref.finalize(self, self._file.close)  # arrays that are mapped from it stay
         self._position = 0
 
         def store(leaf: Any) -> Any:

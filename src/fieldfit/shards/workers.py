@@ -140,7 +140,7 @@ class ExecutorCrew(Crew):
                 for future in done:
                     request = waiting.pop(future)
                     answer = self._answer(future, request)
-                    if answer.value is None:
+                    if answer.value is None:  # the log is needed
                         waiting[self._submit(submit, whole(request))] = request
                     else:
                         found[request.shard] = answer

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fieldfit._parallel import one_blas_thread
 from fieldfit._typing import FloatArray
-from fieldfit.errors import FileFormatError
+from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.learners.problem import Problem, ProblemValue
 from fieldfit.objectives.base import Objective
 from fieldfit.shards.reading import Shards
@@ -55,8 +55,9 @@ class Request(NamedTuple):
 class Answer:
     """What came of a request.
 
-    ``value`` is ``None`` where the state of the evaluation before is missing, and where the shard
-    could not be read (``trouble`` says why).  ``is_warm``: the shard keeps a state.
+    ``value`` is ``None`` where the state of the evaluation before is missing, where the shard could
+    not be read (``trouble`` says why) and where its evaluation failed (``error``).  ``is_warm``:
+    the shard keeps a state.
     """
 
     shard: int
@@ -66,6 +67,7 @@ class Answer:
     replay_seconds: float = 0.0
     n_replayed: int = 0
     trouble: str = ""
+    error: str = ""
 
 
 @dataclass
@@ -201,13 +203,16 @@ MAX_WORKPLACES = 2
 
 
 def serve(job: Job, requests: Sequence[Request]) -> list[Answer]:
-    """Evaluate some shards in a worker; a shard that cannot be read is an answer too."""
+    """Evaluate some shards in a worker; failures are answers too, so that they arrive as such."""
     answers = []
     for request in requests:
         try:
             answers.append(packed(_workplace(job).evaluate(request)))
         except (FileFormatError, OSError) as error:
-            answers.append(Answer(request.shard, trouble=str(error)))
+            answers.append(Answer(request.shard, trouble=str(error) or type(error).__name__))
+        except Exception as error:
+            name = "" if isinstance(error, InvalidInputError) else f"{type(error).__name__}: "
+            answers.append(Answer(request.shard, error=f"{name}{error}"))
     return answers
 
 
@@ -247,7 +252,9 @@ def packed(answer: Answer) -> Answer:
 
 
 def unpacked(answer: Answer) -> Answer:
-    """Inverse of `packed`."""
+    """Inverse of `packed`; raises what the evaluation of the shard raised."""
+    if answer.error:
+        raise InvalidInputError(f"shard {answer.shard}: {answer.error}")
     sparse: Any = None if answer.value is None else answer.value.gradient
     if answer.value is None or not isinstance(sparse, _SparseGradient):
         return answer
