@@ -110,15 +110,15 @@ def test_graphs_and_objectives_without_state(client, tmp_path, learner):
 def test_one_and_three_workers_of_a_local_cluster(shards):
     from distributed import Client, LocalCluster
 
-    expected = grid("procedural").fit(shards)
+    expected = grid("pseudolikelihood").fit(shards)
     with (
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as local,
         Client(local) as three,
     ):
-        assert same_fit(expected, grid("procedural").fit(shards, client=three))
+        assert same_fit(expected, grid("pseudolikelihood").fit(shards, client=three))
         local.scale(1)
         wait_until(lambda: len(three.scheduler_info()["workers"]) == 1)
-        assert same_fit(expected, grid("procedural").fit(shards, client=three))
+        assert same_fit(expected, grid("pseudolikelihood").fit(shards, client=three))
 
 
 # -- lost workers -------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_what_a_shard_raises_ends_the_fit_at_once(client, shards, marks):
 def in_pieces(max_iter):
     """A fit that is made of several, with a checkpoint after every second iteration."""
     learner = ff.LBFGS(max_iter=max_iter, checkpoint_every=2)
-    return ff.GridCRF("procedural", l2=0.1, learner=learner)
+    return ff.GridCRF("pseudolikelihood", l2=0.1, learner=learner)
 
 
 def test_no_worker_is_waited_for_a_stated_time(cluster, client, shards, marks, tmp_path):
@@ -227,6 +227,7 @@ def test_an_interrupt_ends_the_fit_as_in_one_process(cluster, client, shards, ma
 def test_a_lost_scheduler_ends_the_fit_and_a_new_one_goes_on(
     cluster, client, shards, marks, tmp_path
 ):
+    import dask
     from distributed import Client
 
     expected = in_pieces(MAX_ITER).fit(shards, checkpoint=tmp_path / "expected")
@@ -241,7 +242,10 @@ def test_a_lost_scheduler_ends_the_fit_and_a_new_one_goes_on(
     supervisor = None
     try:
         wait_until(file.exists, 60)
-        with Client(scheduler_file=str(file), timeout=30) as other:
+        with (
+            dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+            Client(scheduler_file=str(file), timeout=30) as other,
+        ):
             supervisor = Supervisor(other.scheduler.address, 1, {MARKS: str(marks)})
             other.wait_for_workers(1, timeout=60)
             mark(marks, 0, 1, "hang")

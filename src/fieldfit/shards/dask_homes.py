@@ -62,6 +62,7 @@ class DaskCrew(Crew):
             while len(run.found) < len(requests):
                 run.receive()
                 run.look_after_workers()
+                run.send_held()
         finally:
             run.cancel()
         return [run.found[request.shard] for request in requests]
@@ -149,27 +150,42 @@ class _Evaluation:
         self.found: dict[int, Answer] = {}
         self._tasks: dict[str, _Task] = {}
         self._finished: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._held: list[Request] = []
         self._losses: Counter[int] = Counter()
         self._unread: dict[int, set[str]] = {}
         self._last_trouble = ""
 
     def send(self, requests: list[Request], *, is_first: bool = False) -> None:
-        """Requests to the homes of their shards; those that were lost go one by one."""
+        """Requests to the homes of their shards: at first all of a worker in one task.
+
+        What has to be sent again goes one by one, with one such task at a worker, so that a shard
+        that takes its worker along is alone when it does so.
+        """
         crew = self.crew
         living = crew.wait_for_workers()
-        groups: dict[str, list[Request]] = {}
         for request in requests:
             self._require_readable(request.shard, living)
-            home = crew.place(request.shard, living, self._unread.get(request.shard, set()))
-            groups.setdefault(home, []).append(request)
+            crew.place(request.shard, living, self._unread.get(request.shard, set()))
         if is_first:
             crew.balance(living)
-            groups = {}
-            for request in requests:
-                groups.setdefault(crew.homes[request.shard], []).append(request)
+        groups: dict[str, list[Request]] = {}
+        for request in requests:
+            groups.setdefault(crew.homes[request.shard], []).append(request)
+        busy = {task.home for task in self._tasks.values()}
         for home, chosen in groups.items():
-            for batch in [chosen] if is_first else [[request] for request in chosen]:
-                self._submit(home, batch)
+            if is_first:
+                self._submit(home, chosen)
+            elif home in busy:
+                self._held += chosen
+            else:
+                self._submit(home, chosen[:1])
+                self._held += chosen[1:]
+
+    def send_held(self) -> None:
+        """Send what had to wait for its worker."""
+        if self._held:
+            held, self._held = self._held, []
+            self.send(held)
 
     def _submit(self, home: str, requests: list[Request]) -> None:
         key = f"fieldfit-{uuid.uuid4().hex}"
@@ -258,7 +274,7 @@ class _Evaluation:
         lost = [request for request in task.requests if request.shard not in self.found]
         for request in lost:
             self._losses[request.shard] += 1
-            if self._losses[request.shard] >= self.crew.workers.max_losses and len(lost) == 1:
+            if self._losses[request.shard] >= self.crew.workers.max_losses:
                 raise WorkersLostError(
                     f"{self._losses[request.shard]} workers were lost or did not answer while they "
                     f"evaluated shard {request.shard}, the last one {task.home}; it may need more "
