@@ -139,6 +139,7 @@ LAYERS = (
     *("cli._page", "demo", "cli._options", "cli._output", "cli._evaluation", "cli.kinds"),
     *(
         "cli.infer",
+        "cli.shard",
         "cli.fit",
         "cli.predict",
         "cli.score",

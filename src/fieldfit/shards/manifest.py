@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class Manifest:
     options: dict[str, Any]
     model: dict[str, Any]
     shards: tuple[ShardEntry, ...]
+    #: What the program that wrote them wants to find again; the command line keeps its reader here.
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_examples(self) -> int:
@@ -102,6 +104,7 @@ class Manifest:
             content.mapping("options"),
             content.mapping("model"),
             tuple(entries),
+            content.mapping("notes"),
         )
         if not entries:
             raise FileFormatError("expected at least one shard, found none")
@@ -127,9 +130,9 @@ class Manifest:
 
 def _entry(given: Stored) -> ShardEntry:
     counts = {
-        field.name: given.integer(field.name, 0)
-        for field in fields(ShardEntry)
-        if field.name.startswith("n_")
+        entry.name: given.integer(entry.name, 0)
+        for entry in fields(ShardEntry)
+        if entry.name.startswith("n_")
     }
     file = given.text("file")
     if Path(file).name != file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fieldfit.shards.cutting import SHARD_SIZE, is_full
 from fieldfit.shards.manifest import MANIFEST, Manifest, ShardEntry
 from fieldfit.shards.reading import FORMAT, VERSION, Shards
 
-__all__ = ["ShardCoder", "write"]
+__all__ = ["ShardCoder", "write", "write_with_notes"]
 
 
 class ShardCoder(ABC):
@@ -85,6 +85,18 @@ def write(
     >>> shards
     Shards of GridCRF: 3 examples in 2 files
     """
+    return write_with_notes(folder, estimator, examples, shard_size, verbose, dict)
+
+
+def write_with_notes(
+    folder: str | os.PathLike[str],
+    estimator: Any,
+    examples: Iterable[Any],
+    shard_size: int | None,
+    verbose: int,
+    notes: Callable[[], dict[str, Any]],
+) -> Shards:
+    """`write`, with notes for the manifest that are asked for when all examples have been read."""
     require_integer("shard_size", shard_size, at_least=1, or_none=True)
     require_integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, at_least=0)
     path = _new_folder(folder)
@@ -102,7 +114,8 @@ def write(
     if not entries:
         raise InvalidInputError("examples must hold at least one example, got none")
     options = estimator._shard_options()
-    Manifest(type(estimator).__name__, options, coder.model(), tuple(entries)).write(path)
+    kind, model = type(estimator).__name__, coder.model()
+    Manifest(kind, options, model, tuple(entries), notes()).write(path)
     return Shards(path)
 
 

@@ -26,6 +26,7 @@ class _FieldKind(Kind):
 
     #: What has a label.
     unit: ClassVar[str]
+    has_shards = True
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(
