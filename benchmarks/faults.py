@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from worker_processes import dask_cluster, mark
 
 KINDS = ("marked", "both", "transfer", "random")
-N_PICTURES, SHARD_SIZE, MAX_ITER = 12, 2**15, 25
+N_PICTURES, SHARD_SIZE, MAX_ITER = 8, 2**15, 20
 SEED = 0
 
 
@@ -134,9 +134,8 @@ def overhead(folder: Path) -> None:
             f"| {count} | {seconds:.1f} | {computing:.1f} | {waiting:.1f} | {count} |", flush=True
         )
     request = Request(0, 0, 1, (Call(None, crf.weights_),))
-    print(
-        f"\n{len(crf.weights_)} weights; a request of one shard has {len(pickle.dumps(request))} bytes"
-    )
+    n_bytes = len(pickle.dumps(request))
+    print(f"\n{len(crf.weights_)} weights; a request of one shard has {n_bytes} bytes")
 
 
 def main() -> None:
