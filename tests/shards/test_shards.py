@@ -407,9 +407,9 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         ):
             grid(objective).fit(shards)
     with pytest.raises(
-        InvalidInputError, match="X must be a list of examples for ChainCRF, got shards"
+        InvalidInputError, match="X must be a list of examples for SkipChainCRF, got shards"
     ):
-        ff.ChainCRF().fit(shards)
+        ff.SkipChainCRF(skip_edges="w").fit(shards)
     wide = grid("pseudolikelihood")
     with pytest.warns(ff.ConvergenceWarning):
         wide.fit([np.dstack([x, x]) for x in X], Y)

@@ -33,7 +33,15 @@ from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["Part", "Problem", "ProblemValue", "TemplateProblem", "potentials_of", "total"]
+__all__ = [
+    "Part",
+    "Problem",
+    "ProblemValue",
+    "SumProblem",
+    "TemplateProblem",
+    "potentials_of",
+    "total",
+]
 
 
 @dataclass(frozen=True)
@@ -273,6 +281,47 @@ class TemplateProblem(Problem):
                 if array is not None:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+class SumProblem(Problem):
+    """Problems of several shards in memory, with the same weights, as one."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        first = problems[0]
+        self.problems = tuple(problems)
+        self.n_weights = first.n_weights
+        self.n_parts = sum(problem.n_parts for problem in problems)
+        self.is_smooth = first.is_smooth
+        self.is_homogeneous = first.is_homogeneous
+        self.is_conservative = first.is_conservative
+        self.objective = first.objective
+        self.is_complete = all(problem.is_complete for problem in problems)
+        self.learner_name = first.learner_name
+        self.notes = first.notes
+
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
+        """Sum over the shards, in their order."""
+        return total([problem.evaluate(weights) for problem in self.problems])
+
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        """One part of one shard."""
+        for problem in self.problems:
+            if part < problem.n_parts:
+                return problem.evaluate_part(weights, part)
+            part -= problem.n_parts
+        raise IndexError(part)
+
+    def reset_warm_start(self) -> None:
+        for problem in self.problems:
+            problem.reset_warm_start()
+
+    def first_weights(self, start: FloatArray | None) -> FloatArray:
+        return self.problems[0].first_weights(start)
+
+    def fingerprint(self) -> str:
+        """A digest of those of all shards."""
+        texts = [problem.fingerprint() for problem in self.problems]
+        return sha256(" ".join(texts).encode()).hexdigest()
 
 
 def potentials_of(

@@ -41,7 +41,7 @@ from fieldfit.models.base import (
     require_pairs,
 )
 from fieldfit.models.dispatch import make_problem
-from fieldfit.models.field_shards import FieldCoder, stored_labels, stored_weights
+from fieldfit.models.field_shards import FieldCoder, stored_labels
 from fieldfit.models.parts import (
     Example,
     GraphData,
@@ -58,8 +58,7 @@ from fieldfit.models.parts import (
 from fieldfit.objectives.base import Objective
 from fieldfit.shards.answers import ShardAnswers, shard_bounds, shard_score
 from fieldfit.shards.cutting import SHARD_SIZE, cut_into_shards
-from fieldfit.shards.manifest import Manifest
-from fieldfit.shards.reading import Shards
+from fieldfit.shards.reading import Shards, stored_weights
 from fieldfit.shards.shard_problem import ShardProblem
 
 __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
@@ -221,7 +220,7 @@ class ConditionalEstimator(FieldEstimator):
         """Options that decide how examples are stored in shards."""
         raise InvalidInputError(
             f"X must be a list of examples for {type(self).__name__}, got shards, which are for "
-            "GridCRF and GraphCRF"
+            "ChainCRF, GridCRF and GraphCRF"
         )
 
     @abstractmethod
@@ -264,6 +263,14 @@ class ConditionalEstimator(FieldEstimator):
         super()._check_options()
         require_integer("batch_size", self.batch_size, at_least=1, or_none=True)
         require_flag("fit_intercept", self.fit_intercept)
+
+    def _is_stochastic(self, objective: Objective) -> bool:
+        """Whether the learner takes its steps part by part."""
+        if self.learner is None:
+            return not objective.is_smooth
+        return self.learner in ("adam", "sgd") or (
+            isinstance(self.learner, Learner) and self.learner.is_stochastic
+        )
 
     def _decoding(self, objective: Objective) -> str:
         require_one_of("decode", self.decode, ("marginals", "map"), or_none=True)
@@ -411,14 +418,6 @@ class FactorGraphCRF(ConditionalEstimator):
         measured = (self._measure(index, x) for index, x in enumerate(X))
         return [int(np.prod(shape)) + int(n_edges) for shape, n_edges in measured]
 
-    def _is_stochastic(self, objective: Objective) -> bool:
-        """Whether the learner takes its steps part by part."""
-        if self.learner is None:
-            return not objective.is_smooth
-        return self.learner in ("adam", "sgd") or (
-            isinstance(self.learner, Learner) and self.learner.is_stochastic
-        )
-
     def _labels(self, X: Examples, Y: Examples) -> list[LabelArray]:
         return self._checked_labels(X, Y, self.n_labels_)
 
@@ -496,9 +495,9 @@ class FactorGraphCRF(ConditionalEstimator):
     def _shard_options(self) -> dict[str, Any]:
         return {"ignore_label": self.ignore_label, "n_labels": self.n_labels}
 
-    def _open_shards(self, manifest: Manifest) -> None:
+    def _open_shards(self, shards: Shards) -> None:
         """Set all that is known of the model before its weights."""
-        model = Stored({}, manifest.model)
+        model = shards.model()
         self.n_labels_ = model.integer("n_labels", 2)
         self.n_features_in_ = model.integer("n_features_in", 1)
         self._block_shapes = self._shapes_of_model()

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._arrays import real_numbers
-from fieldfit._typing import FloatArray, LabelArray
+from fieldfit._typing import LabelArray
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.io._container import TYPES
 from fieldfit.io.stored import Stored
 from fieldfit.models.base import checked_labels, count_labels
-from fieldfit.shards.writing import ShardCoder
+from fieldfit.shards.writing import Chunks, ShardCoder
 
-__all__ = ["FieldCoder", "stored_graphs", "stored_grids", "stored_labels", "stored_weights"]
+__all__ = ["FieldCoder", "stored_graphs", "stored_grids", "stored_labels"]
 
 
 class FieldCoder(ShardCoder):
@@ -48,14 +47,13 @@ class FieldCoder(ShardCoder):
     def add(self, index: int, x: Any, y: Any, weight: float | None) -> None:
         estimator = self.estimator
         shape, n_edges = estimator._measure(index, x)
-        labels = checked_labels(
-            Place("Y", index), y, shape, estimator.n_labels, estimator.ignore_label
-        )
+        n_labels = getattr(estimator, "n_labels_", estimator.n_labels)
+        labels = checked_labels(Place("Y", index), y, shape, n_labels, estimator.ignore_label)
         self._rows.append(estimator._stored_example(index, x, self))
         self._labels.append(labels)
         self._labels_seen.update(np.unique(labels).tolist())
         self._is_weighted |= weight is not None
-        self._weights.append(1.0 if weight is None else _checked_weight(index, weight))
+        self._weights.append(1.0 if weight is None else weight)
         self.n_examples += 1
         self.n_variables += len(labels)
         self.n_edges += int(n_edges)
@@ -82,13 +80,17 @@ class FieldCoder(ShardCoder):
         self._reset()
         return arrays
 
-    def model(self) -> dict[str, Any]:
+    def model(self, shards: Chunks) -> Stored:
         seen = np.array(sorted(self._labels_seen), dtype=np.int32)
-        return {
-            "n_labels": count_labels([seen], self.estimator.n_labels),
-            "n_features_in": self.n_features,
-            "n_edge_features": self.n_edge_features or 0,
-        }
+        n_labels = getattr(self.estimator, "n_labels_", None)  # of a fitted model
+        return Stored(
+            {},
+            {
+                "n_labels": n_labels or count_labels([seen], self.estimator.n_labels),
+                "n_features_in": self.n_features,
+                "n_edge_features": self.n_edge_features or 0,
+            },
+        )
 
     # -- called by the estimator while it checks an example --------------------------------
 
@@ -120,15 +122,6 @@ class FieldCoder(ShardCoder):
             )
 
 
-def _checked_weight(index: int, weight: Any) -> float:
-    found = real_numbers("weight", weight, Place("examples", index))
-    if found.shape != () or not (np.isfinite(found) and found >= 0):
-        raise InvalidInputError(
-            f"must have a finite weight of at least 0, got {weight!r}", Place("examples", index)
-        )
-    return float(found)
-
-
 def _packed_features(features: list[Any]) -> dict[str, NDArray[Any]]:
     """Rows of all examples: one dense array, or the three arrays of a CSR matrix."""
     if not any(hasattr(one, "tocsr") for one in features):
@@ -153,13 +146,6 @@ def stored_labels(stored: Stored, n_labels: int) -> list[LabelArray]:
     offsets = _offsets(stored)
     flat = stored.indices("labels", (int(offsets[-1]),), -1, n_labels - 1)
     return np.split(flat, offsets[1:-1])
-
-
-def stored_weights(stored: Stored) -> FloatArray | None:
-    """Weights of the examples, if they were given any."""
-    if "example_weights" not in stored.arrays:
-        return None
-    return stored.array("example_weights", (stored.integer("n_examples", 1),))
 
 
 def stored_grids(stored: Stored, n_features: int) -> list[Any]:

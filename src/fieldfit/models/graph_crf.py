@@ -24,7 +24,7 @@ from fieldfit.models.field_shards import FieldCoder, stored_graphs
 from fieldfit.models.grid_crf import edge_blocks
 from fieldfit.models.parts import Example
 from fieldfit.objectives.base import Objective
-from fieldfit.shards.manifest import Manifest
+from fieldfit.shards.reading import Shards
 
 __all__ = ["GraphCRF"]
 
@@ -141,9 +141,9 @@ class GraphCRF(FactorGraphCRF):
     def _stored_examples(self, stored: Stored) -> list[Any]:
         return stored_graphs(stored, self.n_features_in_, self.n_edge_features_)
 
-    def _open_shards(self, manifest: Manifest) -> None:
-        self.n_edge_features_ = Stored({}, manifest.model).integer("n_edge_features", 0)
-        super()._open_shards(manifest)
+    def _open_shards(self, shards: Shards) -> None:
+        self.n_edge_features_ = shards.model().integer("n_edge_features", 0)
+        super()._open_shards(shards)
 
     def _reader(self, X: Any) -> Callable[[int], Example]:
         if not hasattr(self, "n_edge_features_"):

@@ -129,8 +129,9 @@ def shard_score(estimator: Any, shards: Shards, Y: Any) -> float:  # noqa: N803
         X, labels = _examples(estimator, shards, shard)  # noqa: N806
         found, failed = estimator._best_labels(objective, estimator._encode(X), estimator.weights_)
         truth, guess = np.concatenate(labels), np.concatenate(found)
-        n_right += int(((truth == guess) & (truth >= 0)).sum())
-        n_known += int((truth >= 0).sum())
+        known = truth != -1  # a label that the model does not know is an error
+        n_right += int((truth == guess)[known].sum())
+        n_known += int(known.sum())
         n_failed += failed
     _warn(estimator, n_failed, shards.manifest.n_examples)
     if n_known == 0:
@@ -163,6 +164,13 @@ def _require_model(estimator: Any, shards: Shards) -> None:
             raise InvalidInputError(
                 f"shards must have {name}={wanted} as the fitted model, got "
                 f"{name}={shards.manifest.model.get(name)}"
+            )
+    arrays = shards.model().arrays
+    for name, array in estimator._model_arrays().items():
+        if not np.array_equal(arrays.get(name, ()), array):
+            raise InvalidInputError(
+                f"shards must have been written with this fitted model, or be those that it "
+                f"learned from, got shards of another vocabulary ({name})"
             )
 
 

@@ -19,10 +19,10 @@ from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._container import write_atomically
 from fieldfit.io.stored import Stored
 
-__all__ = ["MANIFEST", "Manifest", "ShardEntry"]
+__all__ = ["MANIFEST", "MODEL_FILE", "Manifest", "ShardEntry"]
 
-#: Name of the file.
-MANIFEST = "manifest.json"
+#: Name of the file, and of that of the arrays of a model (a vocabulary).
+MANIFEST, MODEL_FILE = "manifest.json", "model.safetensors"
 FORMAT, VERSION = "fieldfit-shards", 1
 
 
@@ -47,6 +47,8 @@ class Manifest:
     options: dict[str, Any]
     model: dict[str, Any]
     shards: tuple[ShardEntry, ...]
+    #: Digest of the file of what is known of the model as arrays; empty if there is none.
+    model_digest: str = ""
     #: What the program that wrote them wants to find again; the command line keeps its reader here.
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -104,6 +106,7 @@ class Manifest:
             content.mapping("options"),
             content.mapping("model"),
             tuple(entries),
+            content.text("model_digest"),
             content.mapping("notes"),
         )
         if not entries:

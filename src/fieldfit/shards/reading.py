@@ -6,13 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
+from fieldfit._typing import FloatArray
 from fieldfit._validation import require_number, require_path
 from fieldfit.errors import FileFormatError
 from fieldfit.io._container import map_container
 from fieldfit.io.stored import Stored
-from fieldfit.shards.manifest import Manifest
+from fieldfit.shards.manifest import MODEL_FILE, Manifest
 
-__all__ = ["FORMAT", "VERSION", "Shards"]
+__all__ = ["FORMAT", "VERSION", "Shards", "stored_weights"]
 
 FORMAT, VERSION = "fieldfit-shard", 1
 
@@ -47,6 +50,7 @@ class Shards:
         self.scratch = None if scratch is None else Path(scratch).absolute()
         self.manifest = Manifest.read(folder)
         self._verified: set[int] = set()
+        self._model: Stored | None = None
 
     def __len__(self) -> int:
         """Number of shards."""
@@ -60,7 +64,7 @@ class Shards:
         )
 
     def read(self, shard: int) -> Stored:
-        """Arrays of a shard, mapped; its digest is verified the first time."""
+        """Arrays of a shard and those of the model, mapped; digests are verified the first time."""
         entry = self.manifest.shards[shard]
         path = self.folder / entry.file
         if not path.is_file():
@@ -70,7 +74,19 @@ class Shards:
         digest = None if shard in self._verified else entry.digest
         counts, arrays = map_container(path, FORMAT, VERSION, digest)
         self._verified.add(shard)
-        return Stored(arrays, counts)
+        return Stored({**arrays, **self.model().arrays}, counts)
+
+    def model(self) -> Stored:
+        """What is known of the model before its weights: numbers, and arrays if it has any."""
+        if self._model is None:
+            arrays: dict[str, NDArray[Any]] = {}
+            if self.manifest.model_digest:
+                path = self.folder / MODEL_FILE
+                if not path.is_file():
+                    raise FileFormatError(f"{path}: expected the model's arrays, found no file")
+                _, arrays = map_container(path, FORMAT, VERSION, self.manifest.model_digest)
+            self._model = Stored(arrays, self.manifest.model)
+        return self._model
 
     def verify(self) -> None:
         """Compare every file with its digest; one sentence names the first that is wrong."""
@@ -81,3 +97,10 @@ class Shards:
     def options(self) -> dict[str, Any]:
         """Arguments of another object on the same folder."""
         return {"folder": self.folder, "memory": self.memory, "scratch": self.scratch}
+
+
+def stored_weights(stored: Stored) -> FloatArray | None:
+    """Weights of a shard's examples, if they were given any."""
+    if "example_weights" not in stored.arrays:
+        return None
+    return stored.array("example_weights", (stored.integer("n_examples", 1),))

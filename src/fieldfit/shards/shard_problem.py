@@ -52,7 +52,7 @@ class ShardProblem(Problem):
                 f"{_WHOLE[objective.learner_name]}, whose learner works on the beliefs of all "
                 "examples at once"
             )
-        estimator._open_shards(manifest)
+        estimator._open_shards(shards)
         small = estimator._shard_problem(objective, None, manifest.n_examples, {})
         self._small = small
         self.objective = objective

@@ -224,7 +224,7 @@ def _workplace(job: Job) -> Workplace:
                 raise FileFormatError(
                     f"{job.folder}: expected the shards of the fit, found others on this worker"
                 )
-            job.estimator._open_shards(shards.manifest)
+            job.estimator._open_shards(shards)
             _WORKPLACES[job.run] = Workplace(shards, job.estimator, job.objective)
             while len(_WORKPLACES) > MAX_WORKPLACES:
                 _WORKPLACES.popitem(last=False)

@@ -9,16 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import real_numbers
 from fieldfit._validation import require_integer, require_path, shown
 from fieldfit.errors import InvalidInputError, Place
-from fieldfit.io._container import write_container
+from fieldfit.io._container import map_container, write_container
+from fieldfit.io.stored import Stored
 from fieldfit.shards.cutting import SHARD_SIZE, is_full
-from fieldfit.shards.manifest import MANIFEST, Manifest, ShardEntry
+from fieldfit.shards.manifest import MANIFEST, MODEL_FILE, Manifest, ShardEntry
 from fieldfit.shards.reading import FORMAT, VERSION, Shards
 
 __all__ = ["ShardCoder", "write", "write_with_notes"]
+
+
+#: What goes once through the shards that have been written.
+Chunks = Callable[[], Iterable[Stored]]
 
 
 class ShardCoder(ABC):
@@ -45,8 +52,11 @@ class ShardCoder(ABC):
         """Arrays of the shard, which ends here."""
 
     @abstractmethod
-    def model(self) -> dict[str, Any]:
-        """What is known of the model when all examples have been seen."""
+    def model(self, shards: Chunks) -> Stored:
+        """What is known of the model when all examples have been seen.
+
+        ``shards`` gives what has been written again, for a second pass.
+        """
 
 
 def write(
@@ -64,7 +74,8 @@ def write(
     folder
         A new or empty folder.
     estimator
-        A `GridCRF` or `GraphCRF` with the options that it will be fitted with.
+        A `ChainCRF`, `GridCRF` or `GraphCRF` with the options that it will be fitted with.
+        Examples for prediction are written with the fitted one: they get its labels and attributes.
     examples
         Pairs ``(x, y)``, or ``(x, y, weight)`` with a factor of the example's share of the
         objective; any iterable, of which one shard is in memory at a time.
@@ -73,7 +84,8 @@ def write(
         ``None`` is 2**20, by which data in memory are cut as well.  Sums over data that were cut
         in another way differ in their last bits.
     verbose
-        1 shows a progress bar.
+        1 shows a progress bar.  Chains have a second one: when all attributes and labels are known,
+        the pairs that have weights are found in a pass over the shards.
 
     Examples
     --------
@@ -114,19 +126,24 @@ def write_with_notes(
     if not entries:
         raise InvalidInputError("examples must hold at least one example, got none")
     options = estimator._shard_options()
-    kind, model = type(estimator).__name__, coder.model()
-    Manifest(kind, options, model, tuple(entries), notes()).write(path)
+    model = coder.model(lambda: _written(path, entries, verbose))
+    digest = ""
+    if model.arrays:
+        digest = write_container(path / MODEL_FILE, FORMAT, VERSION, {}, model.arrays)
+    kind = type(estimator).__name__
+    Manifest(kind, options, model.numbers, tuple(entries), digest, notes()).write(path)
     return Shards(path)
 
 
 def _coder(estimator: Any) -> ShardCoder:
     make = getattr(estimator, "_shard_coder", None)
-    if make is None or isinstance(estimator, type):
+    coder = None if make is None or isinstance(estimator, type) else make()
+    if coder is None:
         raise InvalidInputError(
-            f"estimator must be a GridCRF or a GraphCRF, got {shown(estimator)}"
+            f"estimator must be a ChainCRF, GridCRF or GraphCRF, got {shown(estimator)}"
         )
     estimator._check_options()
-    coder: ShardCoder = make()
+    assert isinstance(coder, ShardCoder)
     return coder
 
 
@@ -155,7 +172,17 @@ def _triples(examples: Any) -> Iterator[tuple[Any, Any, float | None]]:
                 f"must be a pair (x, y) or (x, y, weight), got {shown(given)}",
                 Place("examples", index),
             )
-        yield given[0], given[1], given[2] if len(given) == 3 else None
+        weight = given[2] if len(given) == 3 else None
+        yield given[0], given[1], None if weight is None else _checked_weight(index, weight)
+
+
+def _checked_weight(index: int, weight: Any) -> float:
+    found = real_numbers("weight", weight, Place("examples", index))
+    if found.shape != () or not (np.isfinite(found) and found >= 0):
+        raise InvalidInputError(
+            f"must have a finite weight of at least 0, got {weight!r}", Place("examples", index)
+        )
+    return float(found)
 
 
 def _write_shard(folder: Path, number: int, coder: ShardCoder) -> ShardEntry:
@@ -167,12 +194,23 @@ def _write_shard(folder: Path, number: int, coder: ShardCoder) -> ShardEntry:
     return ShardEntry(name, digest, os.path.getsize(folder / name), **counts)
 
 
+def _written(folder: Path, entries: list[ShardEntry], verbose: int) -> Iterator[Stored]:
+    """The shards that have just been written."""
+    with _progress(verbose, "second pass", "shard", len(entries)) as show:
+        for entry in entries:
+            counts, arrays = map_container(folder / entry.file, FORMAT, VERSION, None)
+            yield Stored(arrays, counts)
+            show()
+
+
 @contextmanager
-def _progress(verbose: int) -> Iterator[Any]:
+def _progress(
+    verbose: int, what: str = "writing", unit: str = "example", count: int | None = None
+) -> Iterator[Any]:
     if verbose <= 0:
         yield lambda: None
         return
     from tqdm import tqdm
 
-    with tqdm(unit="example") as bar:
+    with tqdm(desc=what, unit=unit, total=count) as bar:
         yield bar.update
