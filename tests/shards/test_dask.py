@@ -107,6 +107,16 @@ def test_graphs_and_objectives_without_state(client, tmp_path, learner):
     np.testing.assert_array_equal(made.fit(found, client=client).weights_, weights)
 
 
+def test_chains(client, tmp_path):
+    X = [[{"w": word} for word in sentence.split()] for sentence in ("a b c", "b a", "c c a b")]
+    Y = [[token["w"].upper() for token in x] for x in X]
+    made = ff.ChainCRF("likelihood", max_iter=4)
+    found = ff.shards.write(tmp_path / "shards", made, zip(X, Y, strict=True), shard_size=5)
+    assert len(found) == 3
+    weights = made.fit(found).weights_
+    np.testing.assert_array_equal(made.fit(found, client=client).weights_, weights)
+
+
 def test_one_and_three_workers_of_a_local_cluster(shards):
     from distributed import Client, LocalCluster
 

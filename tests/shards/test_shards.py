@@ -237,6 +237,18 @@ def test_any_executor_gives_the_same_bits(tmp_path, objective):
     assert "replays" not in here.trace_[-1]
 
 
+def test_processes_of_joblib(tmp_path):
+    from joblib.externals.loky import get_reusable_executor
+
+    shards = write(tmp_path / "shards", grid(n_labels=np.int64(2)), *pictures())
+    made = [ff.GridCRF("pseudolikelihood", l2=0.1, n_labels=2) for _ in range(2)]
+    client = get_reusable_executor(max_workers=1)
+    try:
+        assert same_fit(made[0].fit(shards), made[1].fit(shards, client=client))
+    finally:
+        client.shutdown(wait=True)
+
+
 class Forgetful:
     """An executor whose workers are new every time, so that every state must be replayed."""
 

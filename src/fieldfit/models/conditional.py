@@ -493,7 +493,8 @@ class FactorGraphCRF(ConditionalEstimator):
         return FieldCoder(self)
 
     def _shard_options(self) -> dict[str, Any]:
-        return {"ignore_label": self.ignore_label, "n_labels": self.n_labels}
+        given = {"ignore_label": self.ignore_label, "n_labels": self.n_labels}
+        return {name: None if value is None else int(value) for name, value in given.items()}
 
     def _open_shards(self, shards: Shards) -> None:
         """Set all that is known of the model before its weights."""

@@ -362,8 +362,14 @@ class ChainCRF(ConditionalEstimator):
     # -- shards -----------------------------------------------------------------------------
 
     def _shard_options(self) -> dict[str, Any]:
-        names = ("fit_intercept", "all_possible_states", "all_possible_transitions", "min_freq")
-        return {name: getattr(self, name) for name in (*names, "boundary_weights")}
+        states = self.all_possible_states
+        return {
+            "fit_intercept": bool(self.fit_intercept),
+            "all_possible_states": None if states is None else bool(states),
+            "all_possible_transitions": bool(self.all_possible_transitions),
+            "min_freq": float(self.min_freq),
+            "boundary_weights": bool(self.boundary_weights),
+        }
 
     def _shard_coder(self) -> ShardCoder | None:
         return ChainCoder(self) if self._has_shards else None
