@@ -16,6 +16,7 @@ import warnings
 from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ from fieldfit.shards.workplace import Answer, Job, Request, serve, unpacked
 
 __all__ = ["DaskCrew"]
 
+#: A request that was lost so often is given up, whatever the reason.
+MOST_TIMES = 20
 #: Seconds between two looks at the list of workers.
 LOOK_SECONDS = 1.0
 
@@ -51,6 +54,7 @@ class DaskCrew(Crew):
         self._hanging: set[str] = set()
         self._last_look = -LOOK_SECONDS
         self._living: list[str] = []
+        self._known: set[str] = set()
 
     def evaluate(
         self, requests: Sequence[Request], whole: Callable[[Request], Request]
@@ -82,15 +86,17 @@ class DaskCrew(Crew):
         client = self.client
         if client.status in ("closed", "closing"):
             raise WorkersLostError(f"the connection to Dask's scheduler was lost; {RESUME}")
-        try:
-            return set(client.scheduler_info(n_workers=-1)["workers"])
-        except (KeyError, OSError):  # it is connecting, or has just been closed
-            return set()
+        # a scheduler that is slow to answer, or out of reach, says nothing about its workers
+        with suppress(KeyError, OSError):
+            seen = set(client.scheduler_info(n_workers=-1)["workers"])
+            if client.status == "running":
+                self._known = seen
+        return self._known
 
     def wait_for_workers(self) -> list[str]:
         """The living workers, at least one; waits for a stated time if there is none."""
         begin = time.monotonic()
-        while not (living := self.living(afresh=True)):
+        while not (living := self.living(afresh=True)) or self.client.status == "connecting":
             if time.monotonic() - begin > self.workers.absent_seconds:
                 raise WorkersLostError(
                     f"no worker has been there for {self.workers.absent_seconds:g} seconds "
@@ -152,6 +158,7 @@ class _Evaluation:
         self._finished: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._held: list[Request] = []
         self._losses: Counter[int] = Counter()
+        self._sent: Counter[int] = Counter()
         self._unread: dict[int, set[str]] = {}
         self._last_trouble = ""
 
@@ -269,18 +276,21 @@ class _Evaluation:
                 self._lose(task)
 
     def _lose(self, task: _Task) -> None:
+        """Send the requests of a task again; a shard that was alone with its worker is blamed."""
         self._tasks.pop(task.key)
         task.future.cancel()
         lost = [request for request in task.requests if request.shard not in self.found]
+        is_gone = task.home not in self.crew.living(afresh=True)
         for request in lost:
-            self._losses[request.shard] += 1
-            if self._losses[request.shard] >= self.crew.workers.max_losses:
+            self._losses[request.shard] += int(is_gone and len(task.requests) == 1)
+            self._sent[request.shard] += 1
+            n_lost, n_sent = self._losses[request.shard], self._sent[request.shard]
+            if n_lost >= self.crew.workers.max_losses or n_sent >= MOST_TIMES:
                 raise WorkersLostError(
-                    f"{self._losses[request.shard]} workers were lost or did not answer while they "
-                    f"evaluated shard {request.shard}, the last one {task.home}; it may need more "
-                    f"memory than they have; {RESUME}"
+                    f"{n_lost} workers were lost or did not answer while they evaluated shard "
+                    f"{request.shard} alone, which was sent {n_sent + 1} times, the last time to "
+                    f"{task.home}; it may need more memory than they have; {RESUME}"
                 )
-        self.crew.living(afresh=True)
         self.send(lost)
 
     def cancel(self) -> None:

@@ -41,8 +41,8 @@ class Workers:
     absent_seconds
         How long to wait when no worker is left, before the fit ends with an error.
     max_losses
-        A shard during whose evaluation so many workers were lost, one after the other, ends the
-        fit: it is likely to need more memory than they have.
+        A shard that was alone with its worker when this was lost, so many times in an evaluation,
+        ends the fit: it is likely to need more memory than workers have.
 
     Examples
     --------
