@@ -92,7 +92,7 @@ def kills(n_runs: int, folder: Path) -> bool:
     with dask_cluster(2, marks) as (client, supervisor):
         for run in range(-2, n_runs):  # the first one loads kernels, the second is undisturbed
             kind = "none" if run < 0 else KINDS[run % len(KINDS)]
-            client.wait_for_workers(2, timeout=120)
+            client.wait_for_workers(2, timeout=300)
             prepare(kind, marks, shards, rng)
             deaths, end = supervisor.n_deaths, threading.Event()
             if kind == "random":

@@ -45,7 +45,7 @@ class Supervisor:
             *(sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_worker", address),
             *("--no-nanny", "--nthreads", "1", "--no-dashboard"),
             *("--preload", str(Path(__file__).with_name("worker_faults.py"))),
-            *("--death-timeout", "60"),
+            *("--death-timeout", "300"),
         ]
         self._environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
         self.is_restarting = True
@@ -91,13 +91,13 @@ def dask_cluster(count: int, marks: Path | None = None):
         environment = {} if marks is None else {MARKS: str(marks)}
         supervisor = Supervisor(cluster.scheduler_address, count, environment)
         try:
-            client.wait_for_workers(count, timeout=60)
+            client.wait_for_workers(count, timeout=300)
             yield client, supervisor
         finally:
             supervisor.stop()
 
 
-def wait_until(condition, seconds: float = 30.0) -> None:
+def wait_until(condition, seconds: float = 300.0) -> None:
     """Wait for something that other processes do."""
     end = time.monotonic() + seconds
     while not condition():

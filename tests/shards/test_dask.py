@@ -53,7 +53,7 @@ def client(cluster):
     """A client with two workers that live."""
     client, supervisor = cluster
     supervisor.is_restarting = True
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     return client
 
 
@@ -164,13 +164,13 @@ def start_again(cluster):
     for place in range(2):
         supervisor.kill(place)
     wait_until(lambda: not before & set(client.scheduler_info()["workers"]))
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
 
 
 def test_a_worker_that_hangs_is_left_behind(cluster, client, shards, here, marks):
     grid().fit(shards, client=client)  # kernels are loaded, so that nothing else takes so long
     mark(marks, 2, 4, "hang")
-    workers = ff.shards.Workers(client, task_seconds=10.0)
+    workers = ff.shards.Workers(client, task_seconds=15.0)
     assert same_fit(here, grid().fit(shards, client=workers))
     start_again(cluster)
 
@@ -217,7 +217,7 @@ def test_no_worker_is_waited_for_a_stated_time(cluster, client, shards, marks, t
     with pytest.raises(WorkersLostError, match=r"no worker has been there for 0\.5 seconds"):
         in_pieces(MAX_ITER).fit(shards, client=workers, checkpoint=path)
     cluster[1].is_restarting = True
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
     assert same_fit(expected, in_pieces(MAX_ITER).fit(shards, client=client, checkpoint=path))
 
 
@@ -225,7 +225,7 @@ def test_an_interrupt_ends_the_fit_as_in_one_process(cluster, client, shards, ma
     mark(marks, 0, 4, "hang")
 
     def interrupt():
-        wait_until(lambda: not list(marks.iterdir()), 120)
+        wait_until(lambda: not list(marks.iterdir()))
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -251,17 +251,17 @@ def test_a_lost_scheduler_ends_the_fit_and_a_new_one_goes_on(
     )  # fmt: skip
     supervisor = None
     try:
-        wait_until(file.exists, 60)
+        wait_until(file.exists)
         with (
             dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
             Client(scheduler_file=str(file), timeout=30) as other,
         ):
             supervisor = Supervisor(other.scheduler.address, 1, {MARKS: str(marks)})
-            other.wait_for_workers(1, timeout=60)
+            other.wait_for_workers(1, timeout=300)
             mark(marks, 0, 1, "hang")
 
             def lose():
-                wait_until(lambda: not list(marks.iterdir()), 120)
+                wait_until(lambda: not list(marks.iterdir()))
                 scheduler.kill()
 
             threading.Thread(target=lose).start()
