@@ -26,7 +26,8 @@ from fieldfit.learners.base import Penalty
 from fieldfit.learners.camel_dual import JointDual, WeightDual
 from fieldfit.learners.camel_rounds import CamelRounds
 from fieldfit.learners.problem import TemplateProblem
-from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
+from fieldfit.models.chain.chain_crf import UNSEEN
+from fieldfit.models.chain.chain_labels import label_classes, number_labels
 
 #: Articles of the comparison of solvers.
 N_ARTICLES = 200

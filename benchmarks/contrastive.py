@@ -23,7 +23,8 @@ from experiments.welling_sutton2005.seminars.run import linked_mails
 from fieldfit._parallel import one_blas_thread
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.problem import TemplateProblem
-from fieldfit.models.chain.chain_crf import UNSEEN, label_classes, number_labels
+from fieldfit.models.chain.chain_crf import UNSEEN
+from fieldfit.models.chain.chain_labels import label_classes, number_labels
 from fieldfit.objectives.base import Objective
 
 #: Sweeps that one contrastive gradient may cost.

@@ -15,9 +15,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -187,6 +189,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "callable or name": {**_NO_OBJECT, "number": 3.7, "list": [len]},
     "callable": {**_NO_OBJECT, "text": "nope", "number": 3.7, "list": [len]},
     "init": {**_NO_OBJECT, "text": "nope", "list": ["a"], "dictionary": {0: 1}},
+    "client": {**_NO_OBJECT, "text": "tcp://127.0.0.1:1", "number": 3, "class": ff.FactorGraph},
     "path": _PATH,
     "file": {**_PATH, "folder": "no/such/folder/file"},
     "source": {**_PATH, "text file": io.StringIO("0")},
@@ -304,10 +307,10 @@ _NAMES = {
         n_hidden_sweeps max_missing n_labels batch_size height width n_variables n_samples
         n_sweeps_between variable factor verbose max_links n_jobs n n_pairs missing block_size
         n_steps ignore_label region n_clusters n_patches stride n_folds fold max_run min_count
-        prefixes suffixes ngrams window nearby min_distance part""",
+        prefixes suffixes ngrams window nearby min_distance part shard_size max_losses""",
     "number": """damping tol l1 l2 smoothing round_tol value_tol step decay beta1 beta2 identity
         min_freq sharpness level offset minimum rho log10_partition compactness sigma min_share
-        percent floor couplings""",
+        percent floor couplings memory task_seconds absent_seconds""",
     "limit": "max_memory max_operations time_limit",
     "flag": """accelerate branch keep_active_set perfect persistent per_sweep_weights averaging
         fit_intercept
@@ -317,7 +320,8 @@ _NAMES = {
         points pairwise decode kind encoding skip_table gauge correction name neighbors regions
         edge_features checkpoints tying capacity fit_entropy skip_edges breaks""",
     "option": """entropy oracle exact messages inference objective inner learner limits options
-        penalty problem""",
+        penalty problem estimator""",
+    "client": "client",
     "seed": "random_state",
     "graph": "graph potentials other beliefs truth model vector counting moments",
     "matrix": "features allowed",
@@ -330,11 +334,11 @@ _NAMES = {
     "edges": "edges",
     "callable": "progress",
     "init": "init",
-    "path": "path",
+    "path": "path folder scratch",
     "source": "source",
     "answer": "answer",
     "letters": "alphabet delimiter separator unknown",
-    "examples": "X graphs blocks",
+    "examples": "X graphs blocks examples",
     "weights": "sample_weight",
     "file": "checkpoint",
     "pair": "validation",
@@ -809,6 +813,32 @@ def _files() -> Iterator[Entry]:
     yield entry_of("load", ff.load, {"path": in_folder("model.ff")})
 
 
+# -- shards ---------------------------------------------------------------------------------------
+
+
+def _shards() -> Iterator[Entry]:
+    written = {"estimator": ff.GridCRF(), "examples": list(zip(*_grids(), strict=True))}
+    signature = inspect.signature(ff.shards.write)
+    yield Entry("shards.write", _write_shards, signature, {"folder": "shards", **written})
+    yield entry_of("Shards", ff.shards.Shards, {"folder": in_folder("written")})
+    yield entry_of("Workers", ff.shards.Workers, {"client": ThreadPoolExecutor(1)})
+    yield entry_of("read_answers", _read_answers, {"folder": in_folder("answers")})
+
+
+def _write_shards(folder: Any, **arguments: Any) -> Any:
+    """To a new folder each time, if it is a good one."""
+    if isinstance(folder, str) and folder == "shards":
+        folder = in_folder(f"shards-{next(_NUMBERS)}")
+    return ff.shards.write(folder, **arguments)
+
+
+_NUMBERS = count()
+
+
+def _read_answers(folder: Any) -> Any:
+    return list(ff.shards.read_answers(folder))
+
+
 @dataclass(frozen=True)
 class _Text:
     """A binary file that can be read again and again."""
@@ -823,6 +853,9 @@ def write_examples() -> None:
     """Files that the readers of a file name are given."""
     np.savez(in_folder("pictures.npz"), x=np.zeros((1, 2, 2)), y=np.zeros((1, 2, 2), dtype=int))
     fitted("IsingModel").save(in_folder("model.ff"))
+    given = zip(*_grids(), strict=True)
+    written = ff.shards.write(in_folder("written"), ff.GridCRF(), given)
+    fitted("GridCRF").predict(written).write(in_folder("answers"))
 
 
 def entries() -> list[Entry]:
@@ -834,6 +867,7 @@ def entries() -> list[Entry]:
         *_matchings(),
         *_estimators(),
         *_files(),
+        *_shards(),
     ]
 
 

@@ -73,7 +73,7 @@ def test_commands_have_the_options_that_are_shown(page, capsys):
     for block in code_blocks(page, "sh"):
         for line in re.findall(r"^fieldfit .*$", block, re.MULTILINE):
             command, *words = line.split("#")[0].split()[1:]
-            kind = words[:1] if command == "fit" else []  # each has options of its own
+            kind = words[:1] if command in ("fit", "shard") else []  # each has options of its own
             assert main([command, *kind, "--help"]) == 0
             known = capsys.readouterr().out
             for word in words:

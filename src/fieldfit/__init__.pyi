@@ -6,6 +6,7 @@ from fieldfit import inference as inference
 from fieldfit import objectives as objectives
 from fieldfit import learners as learners
 from fieldfit import models as models
+from fieldfit import shards as shards
 from fieldfit import io as io
 from fieldfit import errors as errors
 from fieldfit.entropy.counting_numbers import Bethe as Bethe

@@ -41,7 +41,8 @@ __all__ = [
 
 #: Sub-namespaces whose ``__init__`` exports what this table says.
 NAMESPACES = (
-    *("graph", "entropy", "inference", "objectives", "learners", "models", "io", "errors"),
+    *("graph", "entropy", "inference", "objectives", "learners", "models", "shards", "io"),
+    "errors",
 )
 
 
@@ -196,10 +197,16 @@ _TABLE = [
     *_entries("io.images", "read_image_archive"),
     *_entries("io.samples", "read_fasta read_samples"),
     *_entries("io.sequences", "read_columns"),
+    # data on disk
+    *_entries("shards.reading", "Shards"),
+    *_entries("shards.writing", "write"),
+    *_entries("shards.workers", "Workers"),
+    *_entries("shards.answers", "ShardAnswers read_answers"),
     # errors and warnings
     *_entries("errors", "ConvergenceWarning InvalidInputError", TOP),
     *_entries("errors", "CheckpointWarning FileFormatError FileWriteError"),
-    *_entries("errors", "MissingDependencyError NoGainWarning TooLargeError ZeroWeightError"),
+    *_entries("errors", "MissingDependencyError NoGainWarning TooLargeError WorkersLostError"),
+    *_entries("errors", "ZeroWeightError"),
 ]
 
 #: All public objects by name.

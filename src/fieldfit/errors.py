@@ -19,6 +19,7 @@ __all__ = [
     "NoGainWarning",
     "Place",
     "TooLargeError",
+    "WorkersLostError",
     "ZeroWeightError",
 ]
 
@@ -114,6 +115,10 @@ class FileWriteError(OSError):
 
 class TooLargeError(InvalidInputError):
     """The computation would need more memory than the stated budget."""
+
+
+class WorkersLostError(RuntimeError):
+    """No worker answers any more; the message says what is lost and how to go on."""
 
 
 class MissingDependencyError(ImportError):

@@ -20,6 +20,7 @@ from fieldfit.cli._output import (
 )
 from fieldfit.cli.kinds.base import Data, Kind, located
 from fieldfit.cli.kinds.registry import KINDS
+from fieldfit.cli.shard import dask_client, open_shards
 
 __all__ = ["add_parser", "run"]
 
@@ -63,7 +64,15 @@ def _add_kind(kinds: argparse._SubParsersAction[Any], kind: Kind) -> None:
     parser.set_defaults(run=run, kind=kind)
     defaults = kind.defaults
     files = parser.add_argument_group("files")
-    files.add_argument("--train", metavar="F", nargs="+", required=True, help="training data")
+    if kind.has_shards:
+        source = files.add_mutually_exclusive_group(required=True)
+        source.add_argument("--train", metavar="F", nargs="+", help="training data")
+        source.add_argument("--shards", metavar="DIR", help="training data of fieldfit shard")
+        files.add_argument(
+            "--dask", metavar="ADDRESS", help="with --shards: scheduler whose workers evaluate them"
+        )
+    else:
+        files.add_argument("--train", metavar="F", nargs="+", required=True, help="training data")
     files.add_argument("--model", metavar="OUT", required=True, help="file of the learned model")
     files.add_argument(
         "--validation", metavar="F", nargs="+", help="held-out data; the fit ends when it is best"
@@ -139,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
     reporter = Reporter(quiet=args.quiet or args.json)
     _check_files(args)
     begin = time.perf_counter()
-    reader, data = kind.reader(args).read(args.train)
+    reader, data = _training(args)
     reporter.note(f"training data: {data.summary}, {time.perf_counter() - begin:.3g} s")
     validation = None
     if args.validation is not None:
@@ -149,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
     estimator = _estimator(args, reader)
     begin = time.perf_counter()
     with reporter.warnings_at_the_end():
-        with located(data, validation):
+        with located(data, validation), dask_client(getattr(args, "dask", None)) as args.client:
             kind.fit(estimator, data, validation, args)
         seconds = time.perf_counter() - begin
         if estimator.status_.startswith("interrupted"):
@@ -158,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
         accuracy = kind.accuracy(estimator, data) if args.accuracy else None
     # where and how the model was learned is not part of it
     estimator.set_params(verbose=0)
-    estimator.notes_ = {"reader": reader.as_notes(), "train": args.train, "data": data.summary}
+    estimator.notes_ = {"reader": reader.as_notes(), "train": data.files, "data": data.summary}
     estimator.save(args.model)
     fields = _fields(args, estimator, data, seconds, accuracy) | extra
     if args.json:
@@ -166,6 +175,13 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         print(format_pairs(_summary(args, fields, data)))
     return 0
+
+
+def _training(args: argparse.Namespace) -> tuple[Any, Data]:
+    """The reader and its examples: from files, or shards with the reader that wrote them."""
+    if getattr(args, "shards", None) is None:
+        return args.kind.reader(args).read(args.train)
+    return open_shards(args.kind, args)
 
 
 def _estimator(args: argparse.Namespace, reader: Any) -> Any:
@@ -188,7 +204,11 @@ def _check_files(args: argparse.Namespace) -> None:
     """Refuse, before any work, outputs that cannot be written or that are also inputs."""
     outputs = {"--model": args.model, "--checkpoint": args.checkpoint}
     outputs |= args.kind.output_files(args)
-    require_new(outputs, [*args.train, *(args.validation or ())])
+    require_new(outputs, [*(args.train or ()), *(args.validation or ())])
+    if getattr(args, "dask", None) is not None and args.shards is None:
+        from fieldfit.errors import InvalidInputError
+
+        raise InvalidInputError(f"--dask needs --shards, got {args.dask} with --train")
 
 
 def _interruption(args: argparse.Namespace, status: str) -> str:
@@ -215,7 +235,7 @@ def _fields(
         "converged": bool(estimator.converged_),
         "status": estimator.status_,
         "n_weights": len(estimator.weights_),
-        "train": args.train,
+        "train": list(data.files),
         "data": data.summary,
         "accuracy": accuracy,
         "seconds": seconds,

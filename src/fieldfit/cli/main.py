@@ -17,12 +17,12 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from fieldfit.cli import demo, fit, infer, inspect, predict, score
-from fieldfit.errors import InvalidInputError, MissingDependencyError
+from fieldfit.cli import demo, fit, infer, inspect, predict, score, shard
+from fieldfit.errors import InvalidInputError, MissingDependencyError, WorkersLostError
 
 __all__ = ["main"]
 
-COMMANDS = (infer, fit, predict, score, inspect, demo)
+COMMANDS = (infer, fit, shard, predict, score, inspect, demo)
 
 EXAMPLES = """\
 examples:
@@ -31,6 +31,7 @@ examples:
   fieldfit infer model.uai --task MAP --json    a best labelling, as one JSON object
   fieldfit fit chain --train train.txt --model chunks.ff
   fieldfit predict --model chunks.ff test.txt   labels of new sequences
+  fieldfit shard grid --train *.npz --out data  examples that stay on disk, for fit --shards
   fieldfit demo                                 learn to restore noisy digits, write a page
   fieldfit fit --help                           kinds of models that can be learned
   fieldfit infer --help                         all options of a command
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             return _fail(f"{where}{error.strerror or error}")
-        except (InvalidInputError, MissingDependencyError) as error:
+        except (InvalidInputError, MissingDependencyError, WorkersLostError) as error:
             return _fail(str(error))
         except MemoryError as error:
             return _fail(f"not enough memory ({error or 'allocation failed'}); see --max-memory")

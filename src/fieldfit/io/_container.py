@@ -31,7 +31,7 @@ from fieldfit._validation import require_path
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.io._atomic_file import write_atomically
 
-__all__ = ["read_container", "write_container"]
+__all__ = ["map_container", "read_container", "write_container"]
 
 #: Names of safetensors for the types that are stored.
 TYPES = {
@@ -50,8 +50,8 @@ def write_container(
     version: int,
     content: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
-) -> None:
-    """Write arrays and a description that JSON can hold, atomically."""
+) -> str:
+    """Write arrays and a description that JSON can hold, atomically; the digest of the file."""
     stored = {name: _storable(name, array) for name, array in arrays.items()}
     # wide types first, so that every array is aligned to its own size
     order = sorted(stored, key=lambda name: (-stored[name].itemsize, name))
@@ -82,6 +82,7 @@ def write_container(
     signed = b'"sha256":"' + digest.hexdigest().encode() + b'"'
     beginning = beginning.replace(b'"sha256":"' + _NO_DIGEST + b'"', signed)
     write_atomically(path, [beginning, *(_bytes(stored[name]) for name in order)])
+    return digest.hexdigest()
 
 
 def read_container(
@@ -91,22 +92,8 @@ def read_container(
     require_path("path", path)
     name = os.fspath(path)
     data = Path(path).read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    found = _DIGEST.search(data, 8, min(8 + length, len(data)))
-    if len(data) < 8 or length > len(data) - 8 or found is None:
-        raise FileFormatError(
-            f"{name}: the file is not a {format_name} file, or it is cut short or damaged "
-            f"({len(data)} bytes)"
-        )
-    begin, end = found.span(1)
-    rest = memoryview(data)
-    digest = sha256(rest[:begin])
-    digest.update(_NO_DIGEST)
-    digest.update(rest[end:])
-    if digest.hexdigest().encode() != found[1]:
-        raise FileFormatError(
-            f"{name}: the file is cut short or damaged, its content does not match its checksum"
-        )
+    length = _header_length(name, data, format_name)
+    _require_digest(name, data, length)
     try:
         metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         _require_format(name, metadata, format_name, newest_version)
@@ -118,6 +105,66 @@ def read_container(
         # the digest is right, so this was written so: not damage, but not one of our files either
         raise FileFormatError(f"{name}: the file is not a {format_name} file ({error})") from error
     return content, arrays
+
+
+def map_container(
+    path: str | os.PathLike[str], format_name: str, newest_version: int, digest: str | None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a file that stays on disk: pages are read when they are touched.
+
+    The content must have this ``digest``; an empty one: any that the file itself states; ``None``:
+    that has been verified before.
+    """
+    name = os.fspath(path)
+    # private pages: arrays can be written to, which no kernel does, and the file never changes
+    n_bytes = os.path.getsize(path)
+    data = np.memmap(path, dtype=np.uint8, mode="c") if n_bytes else np.zeros(0, dtype=np.uint8)
+    length = _header_length(name, data, format_name)
+    if digest is not None and _require_digest(name, data, length) != digest and digest:
+        raise FileFormatError(
+            f"{name}: expected the file of digest {digest[:16]}..., found another one"
+        )
+    header = json.loads(bytes(data[8 : 8 + length]))
+    metadata = header.pop("__metadata__")
+    _require_format(name, metadata, format_name, newest_version)
+    types = {stored: np.dtype(own).newbyteorder("<") for own, stored in TYPES.items()}
+    arrays = {}
+    for array_name, entry in header.items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        flat = np.asarray(data[begin:end]).view(types[entry["dtype"]])
+        arrays[array_name] = flat.reshape(entry["shape"])
+    return json.loads(metadata["content"]), arrays
+
+
+def _header_length(name: str, data: Any, format_name: str) -> int:
+    """Bytes of the header; refuses what cannot be one of our files."""
+    length = int.from_bytes(bytes(data[:8]), "little")
+    if len(data) < 8 or length > len(data) - 8 or not _digest_of(data, length):
+        raise FileFormatError(
+            f"{name}: the file is not a {format_name} file, or it is cut short or damaged "
+            f"({len(data)} bytes)"
+        )
+    return length
+
+
+def _digest_of(data: Any, length: int) -> re.Match[bytes] | None:
+    return _DIGEST.search(bytes(data[: 8 + length]), 8)
+
+
+def _require_digest(name: str, data: Any, length: int) -> str:
+    """The digest that a file states, if it is that of its content."""
+    found = _digest_of(data, length)
+    assert found is not None
+    begin, end = found.span(1)
+    rest = memoryview(data)
+    digest = sha256(rest[:begin])
+    digest.update(_NO_DIGEST)
+    digest.update(rest[end:])
+    if digest.hexdigest().encode() != found[1]:
+        raise FileFormatError(
+            f"{name}: the file is cut short or damaged, its content does not match its checksum"
+        )
+    return found[1].decode()
 
 
 def _package_version() -> str:

@@ -143,6 +143,7 @@ class Run:
             with _progress_bar(self.verbose, expected, len(self.trace)) as show:
                 while self.method.outcome is None and len(self.trace) < self.options.max_iter:
                     row = self.method.step()
+                    row.update(self.problem.take_figures())
                     row["seconds"] = time.perf_counter() - begin
                     self.trace.append(row)
                     self._validate()
@@ -282,6 +283,9 @@ def _progress_bar(verbose: int, max_iter: int | None, n_done: int) -> Iterator[A
                 shown["validation"] = f"{row['validation']:.5g}"
             if row["unconverged"] > 0:
                 shown["unconverged"] = f"{row['unconverged']:.1%}"
+            for name in ("workers", "replays"):
+                if name in row:
+                    shown[name] = str(row[name])
             bar.set_postfix(shown, refresh=False)
             bar.update()
 

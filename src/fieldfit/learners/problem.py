@@ -4,7 +4,9 @@
 
 The data are cut into parts (groups of examples, the mini-batches of stochastic learners); each part
 is one batch of graphs with its template ``Phi``.  Parts are evaluated one after the other or in
-threads and added up in their order, so the result does not depend on the number of threads.
+threads and added up in their order, so the result does not depend on the number of threads.  Large
+data are cut into shards; the parts of a shard are added up first, then the shards, so that it does
+not matter either where a shard was evaluated (`fieldfit.shards`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from fieldfit._typing import FloatArray
 from fieldfit._validation import require_index, require_instance, require_sequence_of
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
+from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.ragged import expand
 from fieldfit.graph.template import Template
@@ -32,7 +35,15 @@ from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["Part", "Problem", "ProblemValue", "TemplateProblem", "potentials_of", "total"]
+__all__ = [
+    "Part",
+    "Problem",
+    "ProblemValue",
+    "SumProblem",
+    "TemplateProblem",
+    "potentials_of",
+    "total",
+]
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,21 @@ class Problem(ABC):
         from the checkpoint see the same numbers to the last bit.
         """
 
+    def take_warm_start(self) -> Any:
+        """What is kept from one evaluation to the next, which goes; ``None`` if that is nothing."""
+        return None
+
+    def give_warm_start(self, state: Any) -> None:  # noqa: B027  (most problems keep nothing)
+        """Put back what `take_warm_start` gave, perhaps to another problem of the same data."""
+
+    def graphs(self) -> Sequence[FactorGraph]:
+        """Graphs that a warm start may refer to, in a fixed order."""
+        return ()
+
+    def take_figures(self) -> dict[str, Any]:
+        """What a row of the trace adds about the evaluations since the last row."""
+        return {}
+
     def linear_model(self) -> LinearModel:
         """The data as statistics of log-linear models, if they are complete."""
         raise InvalidInputError("problem must have complete labels, got missing ones")
@@ -125,10 +151,17 @@ class Part:
 
 
 class TemplateProblem(Problem):
-    """An objective on the potentials that templates make."""
+    """An objective on the potentials that templates make.
+
+    ``shard_parts`` says how many parts each shard has; ``None``: all parts are one shard.
+    """
 
     def __init__(
-        self, objective: Objective, parts: Sequence[Part], n_jobs: int | None = None
+        self,
+        objective: Objective,
+        parts: Sequence[Part],
+        n_jobs: int | None = None,
+        shard_parts: Sequence[int] | None = None,
     ) -> None:
         require_instance("objective", objective, Objective, "PseudoLikelihood()")
         require_sequence_of("parts", parts, Part, "Part(batch, template, labels)")
@@ -136,6 +169,7 @@ class TemplateProblem(Problem):
             raise InvalidInputError("parts must hold at least one group of examples, got none")
         self.objective: Objective = objective
         self.parts = tuple(parts)
+        self._shard_ends = np.cumsum([len(parts)] if shard_parts is None else shard_parts)
         self.is_complete = all(bool((part.labels >= 0).all()) for part in parts)
         self._templates = [objective.templates(part.template) for part in parts]
         self.n_weights = sum(template.n_weights for template in self._templates[0])
@@ -147,11 +181,13 @@ class TemplateProblem(Problem):
         self._states: list[Any] = [None] * len(parts)
 
     def evaluate(self, weights: FloatArray) -> ProblemValue:
-        """Sum over the parts, in their order."""
+        """Sum over the parts of each shard and over the shards, in their order."""
+        found = ordered_map(
+            lambda part: self._evaluate_part(weights, part), range(self.n_parts), self.n_jobs
+        )
+        begins = [0, *self._shard_ends[:-1]]
         return total(
-            ordered_map(
-                lambda part: self._evaluate_part(weights, part), range(self.n_parts), self.n_jobs
-            )
+            [total(found[begin:end]) for begin, end in zip(begins, self._shard_ends, strict=True)]
         )
 
     def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
@@ -192,6 +228,19 @@ class TemplateProblem(Problem):
     def reset_warm_start(self) -> None:
         """Drop the messages of the last evaluation."""
         self._states = [None] * self.n_parts
+
+    def take_warm_start(self) -> Any:
+        """The messages of the last evaluation, part by part."""
+        states, self._states = self._states, [None] * self.n_parts
+        return None if all(state is None for state in states) else states
+
+    def graphs(self) -> Sequence[FactorGraph]:
+        """The union graph of each part, then those of its examples."""
+        return [graph for part in self.parts for graph in (part.batch.graph, *part.batch.graphs)]
+
+    def give_warm_start(self, state: Any) -> None:
+        """Go on from such messages."""
+        self._states = [None] * self.n_parts if state is None else list(state)
 
     def first_weights(self, start: FloatArray | None) -> FloatArray:
         """Zeros, weights for all sets, those for potentials, or those of single variables.
@@ -249,6 +298,47 @@ class TemplateProblem(Problem):
                 if array is not None:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+class SumProblem(Problem):
+    """Problems of several shards in memory, with the same weights, as one."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        first = problems[0]
+        self.problems = tuple(problems)
+        self.n_weights = first.n_weights
+        self.n_parts = sum(problem.n_parts for problem in problems)
+        self.is_smooth = first.is_smooth
+        self.is_homogeneous = first.is_homogeneous
+        self.is_conservative = first.is_conservative
+        self.objective = first.objective
+        self.is_complete = all(problem.is_complete for problem in problems)
+        self.learner_name = first.learner_name
+        self.notes = first.notes
+
+    def evaluate(self, weights: FloatArray) -> ProblemValue:
+        """Sum over the shards, in their order."""
+        return total([problem.evaluate(weights) for problem in self.problems])
+
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        """One part of one shard."""
+        for problem in self.problems:
+            if part < problem.n_parts:
+                return problem.evaluate_part(weights, part)
+            part -= problem.n_parts
+        raise IndexError(part)
+
+    def reset_warm_start(self) -> None:
+        for problem in self.problems:
+            problem.reset_warm_start()
+
+    def first_weights(self, start: FloatArray | None) -> FloatArray:
+        return self.problems[0].first_weights(start)
+
+    def fingerprint(self) -> str:
+        """A digest of those of all shards."""
+        texts = [problem.fingerprint() for problem in self.problems]
+        return sha256(" ".join(texts).encode()).hexdigest()
 
 
 def potentials_of(

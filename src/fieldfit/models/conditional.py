@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray, LabelArray
-from fieldfit._validation import require_flag, require_integer, require_one_of
+from fieldfit._validation import require_flag, require_integer, require_one_of, shown
 from fieldfit.errors import (
     ConvergenceWarning,
     InvalidInputError,
@@ -30,6 +30,7 @@ from fieldfit.errors import (
     Place,
     TooLargeError,
 )
+from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block, Template, Tying
 from fieldfit.io.stored import Stored
@@ -50,6 +51,7 @@ from fieldfit.models.base import (
     with_clauses,
 )
 from fieldfit.models.dispatch import make_problem
+from fieldfit.models.field_shards import FieldCoder, stored_labels
 from fieldfit.models.parts import (
     Example,
     GraphData,
@@ -78,6 +80,10 @@ from fieldfit.models.penalties import (
     standard_error,
 )
 from fieldfit.objectives.base import Objective
+from fieldfit.shards.answers import ShardAnswers, shard_bounds, shard_score
+from fieldfit.shards.cutting import SHARD_SIZE, cut_into_shards
+from fieldfit.shards.reading import Shards, stored_weights
+from fieldfit.shards.shard_problem import ShardProblem
 
 __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
@@ -89,6 +95,8 @@ UNARY_BLOCKS = ("unary", "intercept")
 INDEPENDENT_ITERATIONS = 200
 #: Of the tables of one example, which are in memory at once.
 MAX_TABLE_BYTES = 4e9
+#: Kinds of objectives whose learners see the beliefs of all examples, so that data are not cut.
+WHOLE_KINDS = ("camel", "dual")
 
 
 class ConditionalEstimator(FieldEstimator):
@@ -108,20 +116,22 @@ class ConditionalEstimator(FieldEstimator):
 
     def fit(
         self,
-        X: Examples,
-        Y: Examples,
+        X: Examples | Shards,
+        Y: Any = None,
         *,
         sample_weight: ArrayLike | None = None,
         checkpoint: Path | None = None,
         validation: tuple[Examples, Examples] | None = None,
         start: ArrayLike | None = None,
+        client: Any = None,
     ) -> Any:
         """Learn the weights.
 
         Parameters
         ----------
         X, Y
-            Examples and their labels, as the class describes them; ``-1`` is a missing label.
+            Examples and their labels, as the class describes them; ``-1`` is a missing label.  Or
+            `fieldfit.shards.Shards`, which hold labels and weights of examples as well.
         sample_weight
             One factor for each example's share of the objective.
         checkpoint
@@ -134,10 +144,20 @@ class ConditionalEstimator(FieldEstimator):
             those of independent variables on grids and graphs, else zeros.  Where every sweep has
             its own weights, those of one are repeated; where the entropy is fitted, it begins as
             given.
+        client
+            Who evaluates the shards: anything with ``submit(function, *arguments)``, such as a
+            ``distributed.Client``, or `fieldfit.shards.Workers` with timeouts.  ``None``: this
+            process.  The weights are the same, to the last bit.
         """
         self._check_options()
         objective = self._objective()
         self._decoding(objective)
+        if isinstance(X, Shards):
+            return self._fit_shards(
+                objective, X, Y, sample_weight, checkpoint, validation, start, client
+            )
+        if client is not None:
+            raise InvalidInputError(f"client must be None without shards, got {shown(client)}")
         self._require_examples(X, Y)
         weights = example_weights(sample_weight, len(X))
         self._reset_fit()
@@ -186,26 +206,84 @@ class ConditionalEstimator(FieldEstimator):
             self.status_ = with_clauses(self.status_, [clause])
             warnings.warn(f"{type(self).__name__}: {self.status_}", NoGainWarning, stacklevel=3)
 
-    def predict(self, X: Examples) -> list[NDArray[Any]]:
-        """Labels of each example: of largest belief, or jointly best with ``decode="map"``."""
+    def _fit_shards(
+        self,
+        objective: Objective,
+        shards: Shards,
+        Y: Any,
+        sample_weight: Any,
+        checkpoint: Path | None,
+        validation: Any,
+        start: Any,
+        client: Any,
+    ) -> Any:
+        """`fit` on data that stay on disk."""
+        for name, given in (("Y", Y), ("sample_weight", sample_weight)):
+            if given is not None:
+                raise InvalidInputError(
+                    f"{name} must be None, because shards hold it, got {shown(given)}"
+                )
+        self._reset_fit()
+        with ShardProblem(shards, self, objective, client) as problem:
+            if self.l2 == AUTO or isinstance(self.l2, RelativePenalty):
+                raise InvalidInputError(
+                    "l2 must be a number, or numbers by block, for shards: it can be chosen in "
+                    f"memory on some of the examples; got {shown(self.l2)}"
+                )
+            alone = self._independent_fit(
+                shards, None, None, self.l2, start, None, validation, client
+            )
+            self._learn(
+                problem,
+                start,
+                default_start=None if alone is None else alone.weights_,
+                checkpoint=checkpoint,
+                validation=self._validation(objective, validation),
+                l2=self._penalty_of(self.l2),
+            )
+        if alone is not None and validation is not None:
+            self._compare(alone, *validation)
+        return self
+
+    @overload
+    def predict(self, X: Shards) -> ShardAnswers: ...
+    @overload
+    def predict(self, X: Examples) -> list[NDArray[Any]]: ...
+    def predict(self, X: Examples | Shards) -> list[NDArray[Any]] | ShardAnswers:
+        """Labels of each example: of largest belief, or jointly best with ``decode="map"``.
+
+        A list of arrays; for shards an iterable that computes them shard by shard and can write
+        them (`fieldfit.shards.ShardAnswers`).
+        """
         self._require_fit()
+        if isinstance(X, Shards):
+            return ShardAnswers(self, X, "labels")
         found, n_failed = self._best_labels(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
         return [self._shown_labels(x, labels) for x, labels in zip(X, found, strict=True)]
 
-    def predict_marginals(self, X: Examples) -> list[FloatArray]:
+    @overload
+    def predict_marginals(self, X: Shards) -> ShardAnswers: ...
+    @overload
+    def predict_marginals(self, X: Examples) -> list[FloatArray]: ...
+    def predict_marginals(self, X: Examples | Shards) -> list[FloatArray] | ShardAnswers:
         """Beliefs of each example's variables, labels along the last axis.
 
-        They come from the inference that the objective was trained with.
+        They come from the inference that the objective was trained with.  A list of arrays, or as
+        in `predict` for shards.
         """
         self._require_fit()
+        if isinstance(X, Shards):
+            return ShardAnswers(self, X, "marginals")
         found, n_failed = self._beliefs(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
         return [self._shown(x, beliefs) for x, beliefs in zip(X, found, strict=True)]
 
-    def score(self, X: Examples, Y: Examples) -> float:
-        """Share of labelled variables whose label `predict` finds."""
+    def score(self, X: Examples | Shards, Y: Any = None) -> float:
+        """Share of labelled variables whose label `predict` finds; shards hold their labels."""
         self._require_fit()
+        if isinstance(X, Shards):
+            return shard_score(self, X, Y)
         self._require_examples(X, Y)
         labels = self._labels(X, Y)
         found, n_failed = self._best_labels(self._objective(), self._encode(X), self.weights_)
@@ -223,9 +301,16 @@ class ConditionalEstimator(FieldEstimator):
 
     # -- what subclasses say ------------------------------------------------------------------
 
-    def _require_examples(self, X: Examples, Y: Examples) -> None:
+    def _require_examples(self, X: Examples, Y: Any) -> None:
         """Refuse examples and labels that do not belong together."""
         require_pairs(X, Y)
+
+    def _shard_options(self) -> dict[str, Any]:
+        """Options that decide how examples are stored in shards."""
+        raise InvalidInputError(
+            f"X must be a list of examples for {type(self).__name__}, got shards, which are for "
+            "ChainCRF, GridCRF and GraphCRF"
+        )
 
     @abstractmethod
     def _problem(
@@ -267,13 +352,14 @@ class ConditionalEstimator(FieldEstimator):
 
     def _independent_fit(
         self,
-        X: Examples,
-        Y: Examples,
+        X: Examples | Shards,
+        Y: Any,
         weights: FloatArray | None,
         l2: Any,
         start: Any,
         choice: Choice | None,
         validation: Any,
+        client: Any = None,
     ) -> Any:
         """Fitted independent variables, where the fit needs them; else ``None``."""
         return None
@@ -295,6 +381,14 @@ class ConditionalEstimator(FieldEstimator):
 
     def _check_l2(self) -> None:
         check_l2(self.l2)
+
+    def _is_stochastic(self, objective: Objective) -> bool:
+        """Whether the learner takes its steps part by part."""
+        if self.learner is None:
+            return not objective.is_smooth
+        return self.learner in ("adam", "sgd") or (
+            isinstance(self.learner, Learner) and self.learner.is_stochastic
+        )
 
     def _decoding(self, objective: Objective) -> str:
         require_one_of("decode", self.decode, ("marginals", "map"), or_none=True)
@@ -336,7 +430,9 @@ class FactorGraphCRF(ConditionalEstimator):
 
     # -- further public methods -----------------------------------------------------------------
 
-    def log_likelihood_bounds(self, X: Examples, Y: Examples) -> tuple[FloatArray, FloatArray]:
+    def log_likelihood_bounds(
+        self, X: Examples | Shards, Y: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper bounds on ``log p(y | x)`` of each example's known labels.
 
         Exact (both the same) where that is cheap; otherwise by tree-reweighted message passing and
@@ -344,8 +440,12 @@ class FactorGraphCRF(ConditionalEstimator):
         """
         self._require_fit()
         self._require_potentials("log_likelihood_bounds")
+        if isinstance(X, Shards):
+            return shard_bounds(self, X, Y)
         require_pairs(X, Y)
-        labels = self._labels(X, Y)
+        return self._bounds(X, self._labels(X, Y))
+
+    def _bounds(self, X: Examples, labels: list[LabelArray]) -> tuple[FloatArray, FloatArray]:
         return bounds_of(self._parts(X, labels), self.weights_, self.n_jobs)
 
     def sample(
@@ -412,17 +512,41 @@ class FactorGraphCRF(ConditionalEstimator):
         labels = self._checked_labels(X, Y, None)
         self.n_labels_ = count_labels(labels, self.n_labels)
         self._require_memory(X)
-        if self._is_stochastic(objective):
-            groups = mini_batches(len(X), self.batch_size)
-        elif objective.problem_kind == "dual":
-            # an example is a block of the dual
-            groups = mini_batches(len(X), 1 if self.batch_size is None else self.batch_size)
-        else:
-            groups = self._groups(X)
+        groups, shard_parts = self._parts_of_shards(objective, X)
         parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
         self._block_shapes = block_shapes(objective.templates(parts[0].template))
         self._block_scales = block_scales(objective, parts)
-        return make_problem("graphs", objective, GraphData(parts, self.n_jobs))
+        return make_problem("graphs", objective, GraphData(parts, self.n_jobs, shard_parts))
+
+    def _parts_of_shards(
+        self, objective: Objective, X: Examples
+    ) -> tuple[list[NDArray[Any]], list[int]]:
+        """Examples of each part, and parts of each shard: the cut that data on disk have."""
+        if objective.problem_kind in WHOLE_KINDS:
+            groups = self._part_groups(objective, X, len(X))
+            return groups, [len(groups)]
+        groups, shard_parts = [], []
+        for chosen in cut_into_shards(self._sizes(X), SHARD_SIZE):
+            own = self._part_groups(objective, [X[index] for index in chosen], len(X))
+            groups += [chosen[group] for group in own]
+            shard_parts.append(len(own))
+        return groups, shard_parts
+
+    def _part_groups(
+        self, objective: Objective, X: Examples, n_examples: int
+    ) -> list[NDArray[Any]]:
+        """Parts of one shard, of ``n_examples`` in all."""
+        if self._is_stochastic(objective):
+            return mini_batches(len(X), self.batch_size, n_examples)
+        if objective.problem_kind == "dual":
+            # an example is a block of the dual
+            return mini_batches(len(X), 1 if self.batch_size is None else self.batch_size)
+        return self._groups(X)
+
+    def _sizes(self, X: Examples) -> list[int]:
+        """Variables and edges of each example, by which data are cut into shards."""
+        measured = (self._measure(index, x) for index, x in enumerate(X))
+        return [int(np.prod(shape)) + int(n_edges) for shape, n_edges in measured]
 
     # -- learning: independent variables first --------------------------------------------------
 
@@ -437,13 +561,14 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _independent_fit(
         self,
-        X: Examples,
-        Y: Examples,
+        X: Examples | Shards,
+        Y: Any,
         weights: FloatArray | None,
         l2: Any,
         start: Any,
         choice: Choice | None,
         validation: Any,
+        client: Any = None,
     ) -> Any:
         objective = self._objective()
         is_chosen = choice is not None and choice.is_independent
@@ -456,14 +581,16 @@ class FactorGraphCRF(ConditionalEstimator):
         if isinstance(l2, Mapping):
             l2 = {name: value for name, value in l2.items() if name in UNARY_BLOCKS}
         options = {"objective": "independent", "learner": None, "decode": None, "l1": 0.0}
-        options |= {"l2": l2, "n_labels": self.n_labels_, "unary": self.unary_, "verbose": 0}
+        options |= {"l2": l2, "unary": self.unary_, "verbose": 0}
+        if not isinstance(X, Shards):  # these know it
+            options |= {"n_labels": self.n_labels_}
         options |= {"tol": self.tol if is_chosen else max(PATH_TOL, self.tol)}
         model = clone(self).set_params(**options, max_iter=INDEPENDENT_ITERATIONS)
         with warnings.catch_warnings():
             if not is_chosen:
                 warnings.simplefilter("ignore", ConvergenceWarning)  # it is only a start
             held_out = validation if is_chosen else None
-            model.fit(X, Y, sample_weight=weights, validation=held_out)
+            model.fit(X, Y, sample_weight=weights, validation=held_out, client=client)
         require_uninterrupted(model)
         return model
 
@@ -476,14 +603,6 @@ class FactorGraphCRF(ConditionalEstimator):
     def _is_independent(self) -> bool:
         """Whether there are no couplings at all."""
         return self._objective().name == "independent"
-
-    def _is_stochastic(self, objective: Objective) -> bool:
-        """Whether the learner takes its steps part by part."""
-        if self.learner is None:
-            return not objective.is_smooth
-        return self.learner in ("adam", "sgd") or (
-            isinstance(self.learner, Learner) and self.learner.is_stochastic
-        )
 
     def _labels(self, X: Examples, Y: Examples) -> list[LabelArray]:
         return self._checked_labels(X, Y, self.n_labels_)
@@ -532,11 +651,16 @@ class FactorGraphCRF(ConditionalEstimator):
 
         if not hasattr(self, "n_features_in_"):
             self.n_features_in_ = int(self._example(0, X[0]).features.shape[1])
-            self.unary_ = self._form_of_unary(read, len(X))
+            self.unary_ = self._form_of_unary(
+                lambda: all(are_log_probabilities(read(index).features) for index in range(len(X)))
+            )
         return read
 
-    def _form_of_unary(self, read: Callable[[int], Example], count: int) -> str:
-        """``"full"`` or ``"scale"``, as asked for or as the features are."""
+    def _form_of_unary(self, are_given: Callable[[], bool]) -> str:
+        """``"full"`` or ``"scale"``, as asked for or as the features are.
+
+        ``are_given``: whether those of all examples are log-probabilities.
+        """
         if self.unary == "scale" and self.n_features_in_ != self.n_labels_:
             raise InvalidInputError(
                 f"unary='scale' needs one feature for each of the {self.n_labels_} labels, "
@@ -546,8 +670,7 @@ class FactorGraphCRF(ConditionalEstimator):
             return self.unary
         if self.n_features_in_ != self.n_labels_:
             return "full"
-        are_given = all(are_log_probabilities(read(index).features) for index in range(count))
-        return "scale" if are_given else "full"
+        return "scale" if are_given() else "full"
 
     def _tyings(self) -> tuple[Tying, Tying]:
         """The form of constant tables, and of those of edge features."""
@@ -573,6 +696,64 @@ class FactorGraphCRF(ConditionalEstimator):
         """Parts for prediction, one after the other: only a few exist at a time."""
         require_list("X", X)
         return make_parts(self._groups(X), self._reader(X), self._blocks, labels)
+
+    # -- shards -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _stored_example(self, index: int, x: Any, coder: FieldCoder) -> dict[str, Any]:
+        """What a shard stores of an example, checked."""
+
+    @abstractmethod
+    def _stored_examples(self, stored: Stored) -> list[Any]:
+        """Examples of a shard."""
+
+    def _stored_labels(self, stored: Stored) -> list[LabelArray]:
+        return stored_labels(stored, self.n_labels_)
+
+    def _shard_coder(self) -> FieldCoder:
+        return FieldCoder(self)
+
+    def _shard_options(self) -> dict[str, Any]:
+        given = {"ignore_label": self.ignore_label, "n_labels": self.n_labels}
+        return {name: None if value is None else int(value) for name, value in given.items()}
+
+    def _open_shards(self, shards: Shards) -> None:
+        """Set all that is known of the model before its weights."""
+        model = shards.model()
+        self.n_labels_ = model.integer("n_labels", 2)
+        self.n_features_in_ = model.integer("n_features_in", 1)
+        self.unary_ = self._form_of_unary(lambda: model.flag("log_probabilities"))
+        self._block_shapes = self._shapes_of_model()
+
+    def _shard_problem(
+        self,
+        objective: Objective,
+        stored: Stored | None,
+        n_examples: int,
+        unions: dict[tuple[int, ...], Batch],
+    ) -> Problem:
+        """The sum over a shard of data with ``n_examples``; ``None``: over one empty example."""
+        if stored is None:
+            template = self._smallest_template()
+            unknown = np.full(template.graph.n_variables, -1, dtype=np.int32)
+            part = Part(Batch.of([template.graph]), template, unknown)
+            return make_problem("graphs", objective, GraphData([part], self.n_jobs))
+        X, labels = self._stored_examples(stored), self._stored_labels(stored)
+        self._require_memory(X)
+        groups = self._part_groups(objective, X, n_examples)
+        weights = stored_weights(stored)
+        parts = make_parts(groups, self._reader(X), self._blocks, labels, weights, unions)
+        return make_problem("graphs", objective, GraphData(list(parts), self.n_jobs))
+
+    def _shard_mini_batches(self, objective: Objective, n_own: int, n_examples: int) -> int | None:
+        """Mini-batches of a shard; ``None``: it is evaluated as a whole."""
+        if not self._is_stochastic(objective):
+            return None
+        return len(mini_batches(n_own, self.batch_size, n_examples))
+
+    def _shard_bytes(self, n_variables: int, n_edges: int) -> int:
+        """Memory of a shard's graphs and messages, about."""
+        return (200 + 24 * self.n_labels_) * n_variables + (200 + 32 * self.n_labels_) * n_edges
 
     # -- prediction ---------------------------------------------------------------------------
 
@@ -615,10 +796,12 @@ class FactorGraphCRF(ConditionalEstimator):
             require_one_of("unary", self.unary_, ("full", "scale"))
 
     def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
+        return block_shapes(self._objective().templates(self._smallest_template()))
+
+    def _smallest_template(self) -> Template:
         graph, edge_features = self._smallest()
         features = np.zeros((graph.n_variables, self.n_features_in_))
-        template = Template(graph, self._blocks(graph, features, edge_features))
-        return block_shapes(self._objective().templates(template))
+        return Template(graph, self._blocks(graph, features, edge_features))
 
     @abstractmethod
     def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:

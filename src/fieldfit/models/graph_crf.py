@@ -20,9 +20,11 @@ from fieldfit.graph.factor_graph import FactorGraph, checked_pairs
 from fieldfit.graph.template import Block, Tying
 from fieldfit.io.stored import Stored
 from fieldfit.models.conditional import FactorGraphCRF
+from fieldfit.models.field_shards import FieldCoder, stored_graphs
 from fieldfit.models.grid_crf import edge_blocks
 from fieldfit.models.parts import Example
 from fieldfit.objectives.base import Objective
+from fieldfit.shards.reading import Shards
 
 __all__ = ["GraphCRF"]
 
@@ -141,6 +143,21 @@ class GraphCRF(FactorGraphCRF):
             )
         graph = FactorGraph.from_edges(int(nodes.shape[0]), edges, self.n_labels_)
         return Example(graph, nodes, edge_features)
+
+    def _stored_example(self, index: int, x: Any, coder: FieldCoder) -> dict[str, Any]:
+        nodes, edges, given = _unpacked(index, x)
+        coder.require_features(index, nodes)
+        if len(edges):  # an example without edges says nothing about their features
+            coder.require_edge_features(index, 0 if given is None else int(given.shape[1]))
+        has_features = len(edges) > 0 and given is not None
+        return {"features": nodes, "edges": edges, "edge_features": given if has_features else None}
+
+    def _stored_examples(self, stored: Stored) -> list[Any]:
+        return stored_graphs(stored, self.n_features_in_, self.n_edge_features_)
+
+    def _open_shards(self, shards: Shards) -> None:
+        self.n_edge_features_ = shards.model().integer("n_edge_features", 0)
+        super()._open_shards(shards)
 
     def _reader(self, X: Any) -> Callable[[int], Example]:
         if not hasattr(self, "n_edge_features_"):

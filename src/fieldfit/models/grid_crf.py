@@ -23,9 +23,11 @@ from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.graph.template import Block, Template, Tying
+from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part
 from fieldfit.models.base import require_features, require_list
 from fieldfit.models.conditional import Examples, FactorGraphCRF
+from fieldfit.models.field_shards import FieldCoder, stored_grids
 from fieldfit.models.large_pictures import (
     OVERLAP,
     LargePicture,
@@ -204,6 +206,18 @@ class GridCRF(FactorGraphCRF):
         differences = columns[pairs[:, 0]]
         differences -= columns[pairs[:, 1]]
         return np.abs(differences, out=differences)
+
+    def _stored_example(self, index: int, x: Any, coder: FieldCoder) -> dict[str, Any]:
+        height, width, n_features = _shape(index, x)
+        features = real_numbers("", x, Place("X", index)).reshape(-1, n_features)
+        _require_finite(index, features, width)
+        coder.require_features(index, features)
+        given = plain_array("", x, Place("X", index)).reshape(-1, n_features)
+        is_same = given.dtype.kind in "iufb" and given.dtype.itemsize < 8
+        return {"features": given if is_same else features, "shape": (height, width)}
+
+    def _stored_examples(self, stored: Stored) -> list[Any]:
+        return stored_grids(stored, self.n_features_in_)
 
     def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
         if self.directions == "shared":

@@ -60,6 +60,8 @@ MOST_ENTRIES = 2**20
 #: not count; in between there are enough parts to keep several threads busy.
 LEAST_ENTRIES = 2**16
 WANTED_PARTS = 8
+#: Unions of repeated graphs that are kept, with their plans, for the parts to come.
+KEPT_UNIONS = 16
 #: Mini-batches of a stochastic learner in an epoch, if there are enough examples.
 MINI_BATCHES = 20
 
@@ -99,9 +101,15 @@ def even_groups(entries: Sequence[int], batch_size: int | None = None) -> list[N
     return [group for group in np.split(np.arange(count), cuts) if len(group)]
 
 
-def mini_batches(count: int, batch_size: int | None = None) -> list[NDArray[Any]]:
-    """Groups for a stochastic learner: every ``P``-th example, because data often come sorted."""
-    size = max(1, -(-count // MINI_BATCHES)) if batch_size is None else batch_size
+def mini_batches(
+    count: int, batch_size: int | None = None, n_examples: int | None = None
+) -> list[NDArray[Any]]:
+    """Groups for a stochastic learner: every ``P``-th example, because data often come sorted.
+
+    ``count`` examples of one shard are grouped, of ``n_examples`` in all (``None``: these are all).
+    """
+    everything = count if n_examples is None else n_examples
+    size = max(1, -(-everything // MINI_BATCHES)) if batch_size is None else batch_size
     n_groups = -(-count // size)
     return [np.arange(first, count, n_groups) for first in range(n_groups)]
 
@@ -112,9 +120,13 @@ def make_parts(
     make_blocks: BlockMaker,
     labels: Sequence[LabelArray] | None = None,
     weights: FloatArray | None = None,
+    unions: dict[tuple[int, ...], Batch] | None = None,
 ) -> Iterator[Part]:
-    """One part for each group, made when it is asked for; ``example`` is called once for each."""
-    unions: dict[tuple[int, ...], Batch] = {}
+    """One part for each group, made when it is asked for; ``example`` is called once for each.
+
+    ``unions`` keeps unions of graphs that come again, at most `KEPT_UNIONS`, from call to call.
+    """
+    unions = {} if unions is None else unions
     for group in groups:
         chosen = [example(int(index)) for index in group]
         batch = _union([one.graph for one in chosen], unions)
@@ -138,11 +150,12 @@ class GraphData:
 
     parts: Sequence[Part]
     n_jobs: int | None = None
+    shard_parts: Sequence[int] | None = None
 
 
 def graph_problem(objective: Objective, data: GraphData) -> TemplateProblem:
     """Any objective on factor graphs with a template."""
-    return TemplateProblem(objective, data.parts, data.n_jobs)
+    return TemplateProblem(objective, data.parts, data.n_jobs, data.shard_parts)
 
 
 @lru_cache(maxsize=64)
@@ -198,6 +211,8 @@ def _union(graphs: list[FactorGraph], unions: dict[tuple[int, ...], Batch]) -> B
         return Batch.of(graphs)
     key = tuple(id(graph) for graph in graphs)
     if key not in unions:
+        if len(unions) >= KEPT_UNIONS:
+            del unions[next(iter(unions))]
         unions[key] = Batch.of(graphs)
     return unions[key]
 

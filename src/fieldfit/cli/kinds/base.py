@@ -107,6 +107,8 @@ class Kind(ABC):
     example: ClassVar[str]
     data: ClassVar[str]
     objectives: ClassVar[tuple[str, ...]] = OBJECTIVES_OF["conditional"]
+    #: Whether ``fieldfit shard`` writes its data to disk.
+    has_shards: ClassVar[bool] = False
     #: Of the estimator, repeated for ``--help``; a test compares them.
     defaults: ClassVar[dict[str, Any]]
 
@@ -135,7 +137,10 @@ class Kind(ABC):
     ) -> None:
         """Call the estimator's ``fit``."""
         held_out = None if validation is None else (validation.examples, validation.labels)
-        estimator.fit(data.examples, data.labels, checkpoint=args.checkpoint, validation=held_out)
+        options = {"checkpoint": args.checkpoint, "validation": held_out}
+        if getattr(args, "client", None) is not None:
+            options["client"] = args.client
+        estimator.fit(data.examples, data.labels, **options)
 
     def finish(self, model: Any, args: argparse.Namespace) -> dict[str, Any]:
         """Write the further files, and say what should be in the summary."""

@@ -28,6 +28,7 @@ class _FieldKind(Kind):
     unit: ClassVar[str]
     #: Tables of neighbours, unless told otherwise.
     tables: ClassVar[str]
+    has_shards = True
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(

@@ -154,6 +154,7 @@ class ChainKind(Kind):
 
     name = "chain"
     estimator = "ChainCRF"
+    has_shards = True
     sentence = "labels of the tokens of sequences"
     data = (
         "CRFsuite files (label, tab, attribute, tab, attribute, ...) or columns (token, tags, "
@@ -265,6 +266,7 @@ class SkipChainKind(ChainKind):
 
     name = "skip-chain"
     estimator = "SkipChainCRF"
+    has_shards = False
     sentence = "labels of the tokens of sequences, in which equal words are linked"
     example = "fieldfit fit skip-chain --train mails.txt --objective trw --model mails.ff"
     defaults: ClassVar[dict[str, Any]] = ChainKind.defaults | {

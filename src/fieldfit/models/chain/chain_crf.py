@@ -24,10 +24,10 @@ from fieldfit._validation import (
     require_one_of,
     shown,
 )
-from fieldfit.errors import FileFormatError, InvalidInputError, Place, TooLargeError
+from fieldfit.errors import FileFormatError, InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.io.stored import Stored
-from fieldfit.learners.problem import Part, Problem
+from fieldfit.learners.problem import Part, Problem, SumProblem
 from fieldfit.models.chain.chain_features import (
     TokenFeatures,
     Vocabulary,
@@ -35,143 +35,35 @@ from fieldfit.models.chain.chain_features import (
     read_items,
     read_matrices,
 )
-from fieldfit.models.chain.chain_layout import ChainLayout, build_layout
+from fieldfit.models.chain.chain_labels import (
+    MISSING,
+    label_classes,
+    number_labels,
+    require_lengths,
+)
+from fieldfit.models.chain.chain_layout import (
+    ChainLayout,
+    build_layout,
+    build_layout_of_chunks,
+)
 from fieldfit.models.chain.chain_parts import chain_parts, is_exact_on_chains
 from fieldfit.models.chain.chain_problem import ChainData
+from fieldfit.models.chain.chain_shards import (
+    ChainCoder,
+    StoredSequences,
+    part_of,
+    stored_sequences,
+)
 from fieldfit.models.chain.chain_tokens import EncodedTokens
-from fieldfit.models.conditional import ConditionalEstimator
+from fieldfit.models.conditional import WHOLE_KINDS, ConditionalEstimator
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.parts import beliefs_of
 from fieldfit.objectives.base import Objective
+from fieldfit.shards.cutting import SHARD_SIZE, cut_into_shards
+from fieldfit.shards.reading import Shards, stored_weights
+from fieldfit.shards.writing import Chunks, ShardCoder
 
-__all__ = [
-    "MISSING",
-    "ChainCRF",
-    "describe_pair",
-    "describe_weight",
-    "label_classes",
-    "number_labels",
-    "pack_names",
-    "require_lengths",
-    "unpack_names",
-]
-
-# -- Label sequences: class names (strings or integers) to numbers and back ----------------
-
-
-#: What a missing label becomes.
-MISSING = -1
-#: Half a gigabyte for each table of pairs; labels that are not classes tend to be many more.
-MAX_LABELS = 2**13
-
-
-def require_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
-    """Refuse empty lists, and sequences with another number of labels than of tokens."""
-    if isinstance(Y, (str, bytes)) or not hasattr(Y, "__len__"):
-        raise InvalidInputError(
-            f"must be a list of sequences of labels, got {type(Y).__name__}", Place("Y")
-        )
-    if len(X) == 0:
-        raise InvalidInputError("must hold at least one sequence, got an empty list", Place("X"))
-    if len(X) != len(Y):
-        raise InvalidInputError(
-            f"X and Y must have one entry for each sequence, got {len(X)} and {len(Y)}"
-        )
-    for index, (x, y) in enumerate(zip(X, Y, strict=True)):
-        if isinstance(y, (str, bytes)) or not hasattr(y, "__len__"):
-            raise InvalidInputError(
-                f"must be a sequence of labels, got {type(y).__name__}", Place("Y", index)
-            )
-        if not hasattr(x, "__len__") and not hasattr(x, "shape"):
-            raise InvalidInputError(
-                f"must be a sequence of tokens, got {type(x).__name__}", Place("X", index)
-            )
-        length = x.shape[0] if hasattr(x, "shape") else len(x)
-        if length != len(y):
-            raise InvalidInputError(
-                f"must have one label for each of the {length} tokens of X[{index}], got {len(y)}",
-                Place("Y", index),
-            )
-
-
-def label_classes(Y: Sequence[Sequence[Any]]) -> NDArray[Any]:
-    """The class names that occur, sorted; at least two are required."""
-    found: set[Any] = set()
-    kinds: dict[type, int] = {}
-    for index, y in enumerate(Y):
-        try:
-            names = set(np.unique(y).tolist()) if _is_integers(y) else set(y)
-        except TypeError:
-            raise InvalidInputError(
-                f"labels must be strings or integers, or None for missing, "
-                f"got {next(name for name in y if name.__hash__ is None)!r:.60}",
-                Place("Y", index),
-            ) from None
-        for name in names - found:
-            if is_missing(name):
-                continue
-            kind = _kind(index, name)
-            kinds.setdefault(kind, index)
-            if len(kinds) > 1:
-                raise InvalidInputError(
-                    f"must hold strings or integers, not both; got {name!r} in Y[{index}]",
-                    Place("Y"),
-                )
-            found.add(name)
-    if len(found) < 2:
-        what = f"only {next(iter(found))!r}" if found else "no label at all"
-        raise InvalidInputError(
-            f"must hold at least two different labels over all {len(Y)} sequences, got {what}",
-            Place("Y"),
-        )
-    if len(found) > MAX_LABELS:
-        raise TooLargeError(
-            f"Y must hold at most {MAX_LABELS} different labels, because a chain keeps tables of "
-            f"all pairs, got {len(found)}"
-        )
-    return np.array(sorted(found))
-
-
-def number_labels(Y: Sequence[Sequence[Any]], classes: NDArray[Any], unknown: int) -> LabelArray:
-    """Numbers of all labels of all sequences; ``unknown`` for names that are not classes."""
-    numbers: dict[Any, int] = {name: number for number, name in enumerate(classes.tolist())}
-    flat: list[int] = []
-    for index, y in enumerate(Y):
-        names = y.tolist() if hasattr(y, "tolist") else y
-        try:
-            flat.extend([numbers[name] for name in names])
-        except KeyError:
-            for name in names:
-                if is_missing(name):
-                    flat.append(MISSING)
-                else:
-                    _kind(index, name)
-                    flat.append(numbers.get(name, unknown))
-    return np.array(flat, dtype=np.int32)
-
-
-def is_missing(name: Any) -> bool:
-    """``None`` or the integer -1."""
-    return name is None or (not isinstance(name, str) and name == MISSING)
-
-
-def _is_integers(y: Any) -> bool:
-    return isinstance(y, np.ndarray) and y.dtype.kind in "iu"
-
-
-def _kind(index: int, name: Any) -> type:
-    if isinstance(name, str):
-        return str
-    if isinstance(name, (int, np.integer, np.bool_)):
-        if name < MISSING:
-            raise InvalidInputError(
-                f"integer labels must be at least -1 (missing), got {name}", Place("Y", index)
-            )
-        return int
-    raise InvalidInputError(
-        f"labels must be strings or integers, or None for missing, got {name!r}", Place("Y", index)
-    )
-
+__all__ = ["ChainCRF", "describe_pair", "describe_weight", "pack_names", "unpack_names"]
 
 # -- Names of a chain model's weights, for people and for files ----------------------------
 
@@ -286,6 +178,8 @@ class ChainCRF(ConditionalEstimator):
 
     classes_: NDArray[Any]
     n_features_in_: int
+    #: Whether its sequences can be written to shards.
+    _has_shards = True
     _layout: ChainLayout
     #: Numbers of attribute names, or ``None`` if the model was fitted on matrices.
     _vocabulary: dict[str, int] | None
@@ -424,7 +318,8 @@ class ChainCRF(ConditionalEstimator):
         return read_matrices(sequences, self.n_features_in_, has_intercept)[0]
 
     def _encode(self, X: Sequences, keep: bool = False) -> EncodedTokens:
-        return EncodedTokens.of(self._layout, self._read(X))
+        features = X.features if isinstance(X, StoredSequences) else self._read(X)
+        return EncodedTokens.of(self._layout, features)
 
     def _require_examples(self, X: Sequences, Y: Sequences) -> None:
         require_lengths(self._sequences(X), Y)
@@ -438,8 +333,21 @@ class ChainCRF(ConditionalEstimator):
     ) -> Problem:
         self.classes_ = label_classes(Y)
         labels = number_labels(Y, self.classes_, UNSEEN)
-        tokens = self._encode_training(X, labels)
-        return self._problem_of_tokens(objective, tokens, labels, weights)
+        shards = cut_into_shards([max(2 * len(y) - 1, 0) for y in Y], SHARD_SIZE)
+        if len(shards) == 1 or not self._has_shards or objective.problem_kind in WHOLE_KINDS:
+            tokens = self._encode_training(X, labels)
+            return self._problem_of_tokens(objective, tokens, labels, weights)
+        features, dense = self._read_training(self._sequences(X))
+        self._layout = self._choose_weights(features, labels, dense)
+        self._block_shapes = self._layout.block_shapes()
+        problems = []
+        for chosen in shards:
+            begin, end = int(chosen[0]), int(chosen[-1]) + 1
+            first, last = features.sequence_offsets[[begin, end]]
+            tokens = EncodedTokens.of(self._layout, part_of(features, begin, end))
+            own = None if weights is None else weights[begin:end]
+            problems.append(self._problem_of_tokens(objective, tokens, labels[first:last], own))
+        return SumProblem(problems)
 
     def _problem_of_tokens(
         self,
@@ -450,6 +358,110 @@ class ChainCRF(ConditionalEstimator):
     ) -> Problem:
         data = ChainData(tokens, labels, weights, self.batch_size, self.n_jobs)
         return make_problem("chains", objective, data)
+
+    # -- shards -----------------------------------------------------------------------------
+
+    def _shard_options(self) -> dict[str, Any]:
+        states = self.all_possible_states
+        return {
+            "fit_intercept": bool(self.fit_intercept),
+            "all_possible_states": None if states is None else bool(states),
+            "all_possible_transitions": bool(self.all_possible_transitions),
+            "min_freq": float(self.min_freq),
+            "boundary_weights": bool(self.boundary_weights),
+        }
+
+    def _shard_coder(self) -> ShardCoder | None:
+        return ChainCoder(self) if self._has_shards else None
+
+    def _read_shard(self, X: Sequences, coder: ChainCoder) -> TokenFeatures:
+        """Features of some sequences, with a vocabulary that grows unless the model is fitted."""
+        if coder.is_fitted:
+            return self._read(X)
+        if coder.is_matrix is None:
+            coder.is_matrix = _holds_matrices(X)
+        if not coder.is_matrix:
+            return read_items(self._sequences(X), coder.vocabulary, grow=True)
+        has_intercept = bool(self.fit_intercept)
+        features, dense = read_matrices(self._sequences(X), coder.n_features, has_intercept)
+        coder.n_features = features.n_attributes - int(has_intercept)
+        coder.is_dense &= dense
+        return features
+
+    def _model_of_shards(self, coder: ChainCoder, shards: Chunks) -> Stored:
+        """Class names, vocabulary and layout, when all sequences have been written."""
+        names = list(coder.classes)
+        if not coder.is_fitted:
+            self = type(self)(**self.get_params(deep=False))  # nothing is left in the user's object
+            self.classes_ = label_classes([names])
+            self._vocabulary = None if coder.is_matrix else coder.vocabulary
+            self.n_features_in_ = coder.n_features or len(coder.vocabulary)
+            n_attributes = len(coder.vocabulary)
+            if coder.is_matrix:
+                n_attributes = self.n_features_in_ + int(bool(self.fit_intercept))
+            ranks = np.searchsorted(self.classes_, names).astype(np.int32)
+            self._layout = build_layout_of_chunks(
+                lambda: (stored_sequences(one, n_attributes, ranks) for one in shards()),
+                n_attributes,
+                len(self.classes_),
+                all_possible_states=self._has_all_states(bool(coder.is_matrix) and coder.is_dense),
+                all_possible_transitions=bool(self.all_possible_transitions),
+                min_freq=self.min_freq,
+                boundary=bool(self.boundary_weights),
+            )
+        ranks = np.searchsorted(self.classes_, names).astype(np.int32)
+        return Stored(
+            {**self._model_arrays(), "label_ranks": ranks}, ChainCRF._model_metadata(self)
+        )
+
+    def _open_shards(self, shards: Shards) -> None:
+        """Set all that is known of the model before its weights."""
+        self._restore_model(shards.model())
+        self._block_shapes = self._layout.block_shapes()
+
+    def _stored(self, stored: Stored) -> tuple[TokenFeatures, LabelArray]:
+        count = len(self.classes_)
+        ranks = stored.indices("label_ranks", (count,), 0, count - 1)
+        return stored_sequences(stored, self._layout.n_attributes, ranks)
+
+    def _shard_problem(
+        self, objective: Objective, stored: Stored | None, n_examples: int, unions: dict[Any, Any]
+    ) -> Problem:
+        """The sum over a shard; ``None``: over one token without attributes."""
+        weights = None
+        if stored is None:
+            nothing = np.zeros(0, dtype=np.int32)
+            ends = np.array([0, 1], dtype=np.int64)
+            n_attributes = self._layout.n_attributes
+            features = TokenFeatures(ends, 0 * ends, nothing, np.zeros(0), n_attributes)
+            labels = np.array([MISSING], dtype=np.int32)
+        else:
+            features, labels = self._stored(stored)
+            weights = stored_weights(stored)
+        tokens = EncodedTokens.of(self._layout, features)
+        return self._problem_of_tokens(objective, tokens, labels, weights)
+
+    def _shard_mini_batches(self, objective: Objective, n_own: int, n_examples: int) -> int | None:
+        """Mini-batches of a shard; ``None``: it is evaluated as a whole."""
+        if not self._is_stochastic(objective):
+            return None
+        if self.batch_size is None:
+            raise InvalidInputError(
+                "batch_size must be given for a stochastic learner over shards of sequences, "
+                "got None"
+            )
+        return -(-n_own // self.batch_size)
+
+    def _shard_bytes(self, n_variables: int, n_edges: int) -> int:
+        """Memory of a shard's encoded tokens beside its file, about."""
+        return 400 * n_variables
+
+    def _stored_examples(self, stored: Stored) -> StoredSequences:
+        return StoredSequences(self._stored(stored)[0])
+
+    def _stored_labels(self, stored: Stored) -> list[LabelArray]:
+        features, labels = self._stored(stored)
+        return np.split(labels, features.sequence_offsets[1:-1])
 
     # -- prediction -------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ parameters of a table of two labels (`AttributeLayout`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,13 @@ from fieldfit.models.chain.chain_rows import row_shape
 from fieldfit.models.chain.sparse_scores import list_pairs, mark_pairs
 from fieldfit.numeric.matrix_vector import LANES
 
-__all__ = ["AttributeLayout", "ChainLayout", "attribute_layout", "build_layout"]
+__all__ = [
+    "AttributeLayout",
+    "ChainLayout",
+    "attribute_layout",
+    "build_layout",
+    "build_layout_of_chunks",
+]
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,10 @@ class ChainLayout(AttributeLayout):
         return row
 
 
+#: Tokens with their labels, in pieces that can be gone through several times.
+Chunks = Callable[[], Iterable[tuple[TokenFeatures, LabelArray]]]
+
+
 def build_layout(
     features: TokenFeatures,
     labels: LabelArray,
@@ -143,10 +154,32 @@ def build_layout(
     boundary: bool = False,
 ) -> ChainLayout:
     """The pairs that occur at least ``min_freq`` times (attributes count with their values)."""
-    states = attribute_layout(
-        features, labels, n_labels, all_possible=all_possible_states, min_freq=min_freq
+    return build_layout_of_chunks(
+        lambda: [(features, labels)],
+        features.n_attributes,
+        n_labels,
+        all_possible_states=all_possible_states,
+        all_possible_transitions=all_possible_transitions,
+        min_freq=min_freq,
+        boundary=boundary,
     )
-    pair_counts = _transition_counts(features, labels, n_labels)
+
+
+def build_layout_of_chunks(
+    chunks: Chunks,
+    n_attributes: int,
+    n_labels: int,
+    *,
+    all_possible_states: bool,
+    all_possible_transitions: bool,
+    min_freq: float,
+    boundary: bool,
+) -> ChainLayout:
+    """`build_layout` of tokens that are not all in memory."""
+    states = _attribute_layout(chunks, n_attributes, n_labels, all_possible_states, min_freq)
+    pair_counts = np.zeros(n_labels**2, dtype=np.int64)
+    for features, labels in chunks():
+        pair_counts += _transition_counts(features, labels, n_labels)
     has_transition = pair_counts >= max(min_freq, 0 if all_possible_transitions else 1)
     transitions = np.full(n_labels**2, -1, dtype=np.int64)
     transitions[has_transition] = np.arange(int(has_transition.sum()))
@@ -168,15 +201,21 @@ def attribute_layout(
     min_freq: float = 0.0,
 ) -> AttributeLayout:
     """Pairs of attribute and label that occur at least ``min_freq`` times, or all possible ones."""
+    return _attribute_layout(
+        lambda: [(features, labels)], features.n_attributes, n_labels, all_possible, min_freq
+    )
+
+
+def _attribute_layout(
+    chunks: Chunks, n_attributes: int, n_labels: int, all_possible: bool, min_freq: float
+) -> AttributeLayout:
     offsets, state_labels = (
-        _all_states(features.n_attributes, n_labels)
+        _all_states(n_attributes, n_labels)
         if all_possible
-        else _seen_states(features, labels, n_labels)
+        else _seen_states(chunks, n_attributes, n_labels)
     )
     if min_freq > 0:
-        offsets, state_labels = _frequent_states(
-            features, labels, n_labels, offsets, state_labels, min_freq
-        )
+        offsets, state_labels = _frequent_states(chunks, n_labels, offsets, state_labels, min_freq)
     return AttributeLayout(n_labels, offsets, state_labels)
 
 
@@ -186,13 +225,14 @@ def _all_states(n_attributes: int, n_labels: int) -> tuple[NDArray[np.int64], ND
 
 
 def _seen_states(
-    features: TokenFeatures, labels: LabelArray, n_labels: int
+    chunks: Chunks, n_attributes: int, n_labels: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
     """Pairs that occur, by one bit for each possible pair."""
     n_words = -(-n_labels // 64)
-    marks = np.zeros(features.n_attributes * n_words, dtype=np.uint64)
-    mark_pairs(features.offsets, features.indices, labels, n_words, marks)
-    offsets = np.zeros(features.n_attributes + 1, dtype=np.int64)
+    marks = np.zeros(n_attributes * n_words, dtype=np.uint64)
+    for features, labels in chunks():
+        mark_pairs(features.offsets, features.indices, labels, n_words, marks)
+    offsets = np.zeros(n_attributes + 1, dtype=np.int64)
     list_pairs(n_labels, n_words, marks, offsets, np.zeros(0, dtype=np.uint16))
     state_labels = np.zeros(int(offsets[-1]), dtype=np.uint16)
     list_pairs(n_labels, n_words, marks, offsets, state_labels)
@@ -200,24 +240,25 @@ def _seen_states(
 
 
 def _frequent_states(
-    features: TokenFeatures,
-    labels: LabelArray,
+    chunks: Chunks,
     n_labels: int,
     offsets: NDArray[np.int64],
     state_labels: NDArray[np.uint16],
     min_freq: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
     """Those of the given pairs whose values add up to at least ``min_freq``."""
-    per_token = np.diff(features.offsets)
-    entry_labels = np.repeat(labels, per_token)
-    known = entry_labels >= 0
-    keys = features.indices[known].astype(np.int64) * n_labels + entry_labels[known]
-    amounts = features.values[known] if features.values.size else None
-    attributes = np.repeat(np.arange(features.n_attributes), np.diff(offsets))
+    n_attributes = len(offsets) - 1
+    attributes = np.repeat(np.arange(n_attributes), np.diff(offsets))
     pairs = attributes * n_labels + state_labels  # sorted: attribute by attribute
-    positions = np.searchsorted(pairs, keys)
-    frequent = np.bincount(positions, weights=amounts, minlength=len(pairs)) >= min_freq
-    counts = np.bincount(attributes[frequent], minlength=features.n_attributes)
+    amounts = np.zeros(len(pairs))
+    for features, labels in chunks():
+        entry_labels = np.repeat(labels, np.diff(features.offsets))
+        known = entry_labels >= 0
+        keys = features.indices[known].astype(np.int64) * n_labels + entry_labels[known]
+        given = features.values[known] if features.values.size else None
+        amounts += np.bincount(np.searchsorted(pairs, keys), weights=given, minlength=len(pairs))
+    frequent = amounts >= min_freq
+    counts = np.bincount(attributes[frequent], minlength=n_attributes)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), state_labels[frequent]
 
 

@@ -258,6 +258,12 @@ class SkipChainCRF(ChainCRF):
 
     # -- from sequences to tokens with links --------------------------------------------------
 
+    #: Links are not stored.
+    _has_shards = False
+
+    def _shard_options(self) -> dict[str, Any]:
+        return super(ChainCRF, self)._shard_options()  # refuses
+
     def _check_options(self) -> None:
         super()._check_options()
         for option in ("skip_edges", "breaks"):
