@@ -10,11 +10,11 @@ the scale of a block's statistics, ``l2_b = c s_b`` with
 so that a strength ``c`` means the same on 50 pictures and on 5,000, whatever the units of the
 features.  The search begins with independent variables, which are a field with infinitely strong
 penalties on its couplings.  From there the penalty on the couplings is lowered step by step, each
-fit starting from the last one, as long as held-out examples are labelled better by more than one
-standard error.  So a field whose couplings do not help ends as the independent model, and says so.
+fit starting from the last one, and taken if held-out examples are labelled better by more than
+chance explains.  So a field whose couplings do not help ends as the independent model, and says so.
 
-Reference for the rule of one standard error: Breiman, Friedman, Olshen and Stone, "Classification
-and regression trees" (1984), section 3.4.3.
+Reference for choosing by standard errors: Breiman, Friedman, Olshen and Stone, "Classification and
+regression trees" (1984), section 3.4.3.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ PLAIN_L2 = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 FEWEST_EXAMPLES = 8
 FEWEST_HELD_OUT = 3
 HELD_OUT_SHARE = 0.25
-#: Penalties worse than the best by more than a standard error, after which the search ends.
+#: Standard errors by which a weaker penalty must be better: a one-sided test at 5 %.
+SIGNIFICANT = 1.645
+#: Penalties in a row that are worse than the best, after which the search ends; those above 1
+#: leave nothing of the couplings, and do not count.
 PATIENCE = 2
 #: Gradients of fits on the path: scores settle long before weights.
 PATH_TOL = 1e-3
@@ -311,8 +314,8 @@ class _Search:
             show(self._note("field", strength, model, right, best))
             if self._is_better(right, best):
                 best, choice.l2, choice.is_independent, choice.start = right, l2, False, start
-                waited = 0
-            waited += self._is_better(best, right)
+            is_worse = right.sum() < best.sum() and strength < 1.0
+            waited = waited + 1 if is_worse else 0
             if waited >= PATIENCE:
                 break
         return best
@@ -356,7 +359,7 @@ class _Search:
 
     def _is_better(self, right: FloatArray, best: FloatArray) -> bool:
         gain = (right.sum() - best.sum()) / self.n_labelled.sum()
-        return bool(gain > standard_error(right - best, self.n_labelled))
+        return bool(gain > SIGNIFICANT * standard_error(right - best, self.n_labelled))
 
     def _note(
         self, kind: str, l2: float, model: Any, right: FloatArray, best: FloatArray | None
