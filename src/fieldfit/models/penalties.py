@@ -351,7 +351,10 @@ class _Search:
         with about_validation() if self.is_given else nullcontext():
             right, self.n_labelled = model._right_labels(self.held_out.X, self.held_out.Y)
         if not self.n_labelled.any():
-            raise InvalidInputError("l2='auto' needs labels to hold out, got none in its examples")
+            raise InvalidInputError(
+                f"l2='auto' needs labels in held-out examples, got none in {len(self.held_out.X)} "
+                "of them; a number for l2 needs none"
+            )
         return np.asarray(right)
 
     def _share(self, right: FloatArray) -> float:
