@@ -253,6 +253,7 @@ class Superpixels(Plan[Design]):
             objective,
             l2=l2,
             learner=LBFGS(max_iter=design.max_iter, tol=1e-4, value_tol=design.value_tol),
+            unary="full",  # as the paper has it, also for log-probabilities
             pairwise="symmetric",
             n_labels=len(LABELS),
             n_jobs=self.settings.n_jobs,
