@@ -307,7 +307,7 @@ _NAMES = {
         n_hidden_sweeps max_missing n_labels batch_size height width n_variables n_samples
         n_sweeps_between variable factor verbose max_links n_jobs n n_pairs missing block_size
         n_steps ignore_label region n_clusters n_patches stride n_folds fold max_run min_count
-        prefixes suffixes ngrams window nearby min_distance part shard_size max_losses""",
+        prefixes suffixes ngrams window nearby min_distance part shard_size max_losses shard""",
     "number": """damping tol l1 l2 smoothing round_tol value_tol step decay beta1 beta2 identity
         min_freq sharpness level offset minimum rho log10_partition compactness sigma min_share
         percent floor couplings memory task_seconds absent_seconds""",
@@ -330,7 +330,7 @@ _NAMES = {
     "labels": "labels",
     "values": "unary_values factor_values",
     "tables": "unary factors marginals",
-    "counts": "cardinalities scopes factor_types slot_variables arities",
+    "counts": "cardinalities scopes factor_types slot_variables arities shard_parts",
     "edges": "edges",
     "callable": "progress",
     "init": "init",
@@ -819,10 +819,12 @@ def _files() -> Iterator[Entry]:
 def _shards() -> Iterator[Entry]:
     written = {"estimator": ff.GridCRF(), "examples": list(zip(*_grids(), strict=True))}
     signature = inspect.signature(ff.shards.write)
-    yield Entry("shards.write", _write_shards, signature, {"folder": "shards", **written})
+    yield Entry("write", _write_shards, signature, {"folder": "shards", **written})
     yield entry_of("Shards", ff.shards.Shards, {"folder": in_folder("written")})
     yield entry_of("Workers", ff.shards.Workers, {"client": ThreadPoolExecutor(1)})
     yield entry_of("read_answers", _read_answers, {"folder": in_folder("answers")})
+    yield entry_of("ShardAnswers.write", _write_answers, {"folder": in_folder("more answers")})
+    yield entry_of("Shards.read", _read_shard, {"shard": 0})
 
 
 def _write_shards(folder: Any, **arguments: Any) -> Any:
@@ -833,6 +835,18 @@ def _write_shards(folder: Any, **arguments: Any) -> Any:
 
 
 _NUMBERS = count()
+
+
+def _write_answers(folder: Any) -> Any:
+    return fitted("GridCRF").predict(_written()).write(folder)
+
+
+def _read_shard(shard: Any) -> Any:
+    return _written().read(shard)
+
+
+def _written() -> Any:
+    return ff.shards.Shards(in_folder("written"))
 
 
 def _read_answers(folder: Any) -> Any:

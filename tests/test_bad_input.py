@@ -48,13 +48,14 @@ def test_the_table_is_large():
 #: Public names that nobody calls with arguments of their own.
 NOT_CALLED = {
     "the library makes them": """InferenceResult MapResult Stability Evaluation Fit ProblemValue
-        ErrorBound OutOfFold ChunkScore CountingNumbers""",
+        ErrorBound OutOfFold ChunkScore CountingNumbers ShardAnswers""",
     "made by their class methods": "Batch Block RegionGraph",
     "abstract": "Entropy Inference Objective Learner Problem MatchingProblem",
     "no function": "WIDEST Validation Answer Features",
     "without arguments": "region_feature_names",
     "errors and warnings": """ConvergenceWarning CheckpointWarning InvalidInputError FileFormatError
-        FileWriteError MissingDependencyError NoGainWarning TooLargeError ZeroWeightError""",
+        FileWriteError MissingDependencyError NoGainWarning TooLargeError WorkersLostError
+        ZeroWeightError""",
     "made by estimators, of data that they have checked": """Part ExactMatchings MatchingExample
         potentials_of""",
 }
@@ -64,7 +65,7 @@ HOOKS = {
         to_learn_with value_and_derivative values""",
     "of entropies and inferences": "compute run_graph plan record tape_bytes",
     "of penalties and given scores": "by_block scaled",
-    "of problems": "dual_model first_weights evaluate_part weight_matrix",
+    "of problems": "give_warm_start dual_model first_weights evaluate_part weight_matrix",
     "of vectors over a graph": """sum_variables sum_factors max_variables add_potentials gradient of
         of_tree_weights""",
     "of matchings": "coefficients degrees edge_weights matrix of_partners of_weights point",

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldfit._arrays import integers
 from fieldfit._parallel import n_threads, one_blas_thread, ordered_map
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_index, require_instance, require_sequence_of
+from fieldfit._validation import require_index, require_instance, require_sequence_of, shown
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
@@ -169,7 +170,7 @@ class TemplateProblem(Problem):
             raise InvalidInputError("parts must hold at least one group of examples, got none")
         self.objective: Objective = objective
         self.parts = tuple(parts)
-        self._shard_ends = np.cumsum([len(parts)] if shard_parts is None else shard_parts)
+        self._shard_ends = _shard_ends(shard_parts, len(parts))
         self.is_complete = all(bool((part.labels >= 0).all()) for part in parts)
         self._templates = [objective.templates(part.template) for part in parts]
         self.n_weights = sum(template.n_weights for template in self._templates[0])
@@ -298,6 +299,19 @@ class TemplateProblem(Problem):
                 if array is not None:
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _shard_ends(given: Any, n_parts: int) -> NDArray[Any]:
+    """Where the parts of each shard end."""
+    if given is None:
+        return np.array([n_parts])
+    counts = integers("shard_parts", given)
+    if counts.ndim != 1 or counts.min(initial=1) < 1 or counts.sum() != n_parts:
+        raise InvalidInputError(
+            f"shard_parts must be numbers of at least 1 with the sum {n_parts}, one for each "
+            f"shard, got {shown(given)}"
+        )
+    return np.cumsum(counts)
 
 
 class SumProblem(Problem):

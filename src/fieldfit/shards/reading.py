@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_number, require_path
+from fieldfit._validation import require_index, require_number, require_path
 from fieldfit.errors import FileFormatError
 from fieldfit.io._container import map_container
 from fieldfit.io.stored import Stored
@@ -65,6 +65,7 @@ class Shards:
 
     def read(self, shard: int) -> Stored:
         """Arrays of a shard and those of the model, mapped; digests are verified the first time."""
+        require_index("shard", shard, len(self))
         entry = self.manifest.shards[shard]
         path = self.folder / entry.file
         if not path.is_file():
