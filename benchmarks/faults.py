@@ -12,6 +12,7 @@ Each run is a tree-reweighted `GridCRF` fit with at least two SIGKILLs, in turn
 
 Weights and every objective of the trace must be, to the last bit, those of the fit in one process.
 The last table has the costs of Dask by evaluation: tasks, bytes, seconds, with 1, 2 and 3 workers.
+Both tables go to docs/scale.md.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 import fieldfit as ff
 from benchmarks.out_of_core import pictures
+from benchmarks.pages import DOCS, written_section
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from worker_processes import dask_cluster, mark
@@ -77,7 +79,7 @@ def kill_at_random(supervisor, rng: np.random.Generator, seconds: float, end: th
         supervisor.kill(int(place))
 
 
-def kills(n_runs: int, folder: Path) -> bool:
+def kills(n_runs: int, folder: Path, say: Callable[[str], None]) -> bool:
     rng = np.random.default_rng(SEED)
     shards = ff.shards.write(
         folder / "shards", estimator(), small_pictures(N_PICTURES), shard_size=SHARD_SIZE
@@ -85,9 +87,9 @@ def kills(n_runs: int, folder: Path) -> bool:
     expected = estimator().fit(shards, checkpoint=folder / "expected")
     marks = folder / "marks"
     marks.mkdir()
-    print(f"\n{len(shards)} shards, {MAX_ITER} iterations, seed {SEED}\n")
-    print("| run | kills | workers lost | evaluations replayed | seconds | same bits |")
-    print("|---|---|---|---|---|---|")
+    say(f"{len(shards)} shards, {MAX_ITER} iterations, seed {SEED}, {os.cpu_count()} processors:\n")
+    say("| run | kills | workers lost | evaluations replayed | seconds | same bits |")
+    say("|---|---|---|---|---|---|")
     all_same, undisturbed = True, 10.0
     with dask_cluster(2, marks) as (client, supervisor):
         for run in range(-2, n_runs):  # the first one loads kernels, the second is undisturbed
@@ -110,24 +112,23 @@ def kills(n_runs: int, folder: Path) -> bool:
             all_same &= same
             n_replayed = sum(row["replays"] for row in crf.trace_)
             left = [path.unlink() for path in marks.iterdir()]
-            print(
+            say(
                 f"| {'undisturbed' if run < 0 else run + 1} | {kind} | "
                 f"{supervisor.n_deaths - deaths} | {n_replayed} | {seconds:.1f} | "
-                f"{'yes' if same else 'NO'}{' (marks left)' if left else ''} |",
-                flush=True,
+                f"{'yes' if same else 'NO'}{' (marks left)' if left else ''} |"
             )
     return all_same
 
 
-def overhead(folder: Path) -> None:
+def overhead(folder: Path, say: Callable[[str], None]) -> None:
     """What an evaluation costs besides computing."""
     from fieldfit.shards.workplace import Call, Request
 
     shards = ff.shards.write(
         folder / "speed", estimator(), pictures(N_PICTURES), shard_size=8 * SHARD_SIZE
     )
-    print("\n| workers | seconds | computing, by worker | communicating | tasks by evaluation |")
-    print("|---|---|---|---|---|")
+    say("| workers | seconds | computing, by worker | communicating | tasks by evaluation |")
+    say("|---|---|---|---|---|")
     for count in (1, 2, 3):
         with dask_cluster(count) as (client, _):
             estimator().fit(shards, client=client)
@@ -136,12 +137,10 @@ def overhead(folder: Path) -> None:
             seconds = time.perf_counter() - begin
         computing = sum(row["seconds_computing"] for row in crf.trace_) / count
         waiting = sum(row["seconds_communicating"] for row in crf.trace_)
-        print(
-            f"| {count} | {seconds:.1f} | {computing:.1f} | {waiting:.1f} | {count} |", flush=True
-        )
+        say(f"| {count} | {seconds:.1f} | {computing:.1f} | {waiting:.1f} | {count} |")
     request = Request(0, 0, 1, (Call(None, crf.weights_),))
     n_bytes = len(pickle.dumps(request))
-    print(f"\n{len(crf.weights_)} weights; a request of one shard has {n_bytes} bytes")
+    say(f"\n{len(crf.weights_)} weights; a request of one shard has {n_bytes} bytes.")
 
 
 def main() -> None:
@@ -150,13 +149,15 @@ def main() -> None:
     parser.add_argument("--only", choices=("kills", "overhead"))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"python -m benchmarks.faults --runs {args.runs}, {os.cpu_count()} processors")
-    is_same = True
+    page, is_same = DOCS / "scale.md", True
+    command = f"python -m benchmarks.faults --runs {args.runs}"
     with tempfile.TemporaryDirectory() as root:
         if args.only != "overhead":
-            is_same = kills(args.runs, Path(root))
+            with written_section(page, "worker-kills", f"{command} --only kills") as say:
+                is_same = kills(args.runs, Path(root), say)
         if args.only != "kills":
-            overhead(Path(root))
+            with written_section(page, "dask-costs", f"{command} --only overhead") as say:
+                overhead(Path(root), say)
     sys.exit(0 if is_same else 1)
 
 

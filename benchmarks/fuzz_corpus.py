@@ -52,6 +52,11 @@ FG = b"2\n\n2\n0 1\n2 3\n4\n0 4.0\n1 1.0\n3 2.5\n5 1e-3\n\n1\n2\n2\n2\n0 1.0 # a
 CSV = b"first,second,third\n0,1,NA\n1,0,1\n0,,1\n1,1,0\n"
 NUMBERS = b"0,1,2\n2,1,0\n1,1,1\n"
 FASTA = b">one\nACDEF\nGH-\n>two\nACDEFGHI\n>three\nA-DEFGHI\n"
+A3M = b">one\nACDEF\n>two\nAC.dD-eF\n>three\n-CaDEF\n"
+STOCKHOLM = (
+    b"# STOCKHOLM 1.0\n#=GF ID family\n\none/1-3  ACD\ntwo      A-D\n#=GC RF   xxx\n\n"
+    b"one/1-3  EF.\ntwo      EFa\n//\n"
+)
 COLUMNS = b"He PRP B-NP\nreckons VBZ B-VP\n\nSo RB O\nit PRP B-NP\n"
 CRFSUITE = b"NOUN\tw=dog\tlength:3\nVERB\tw=\\:\\\\x\n\nNOUN\tw=cat\tlength:3\n\tw=unlabelled\n"
 GRAPHS = (
@@ -75,6 +80,7 @@ def _texts() -> Iterator[Format]:
         "samples": ((CSV, NUMBERS), ff.io.read_samples),
         "fasta": ((FASTA,), ff.io.read_fasta),
         "fasta with unknown letters": ((FASTA,), lambda s: ff.io.read_fasta(s, unknown="-")),
+        "alignment": ((A3M, STOCKHOLM, FASTA), ff.io.read_alignment),
         "columns": ((COLUMNS,), ff.io.read_columns),
         "crfsuite": ((CRFSUITE,), read_crfsuite),
         "graphs": ((GRAPHS,), read_graphs),

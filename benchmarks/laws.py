@@ -57,6 +57,7 @@ SEARCHES = {
     "LocalSearch": ff.LocalSearch(n_starts=1, n_rounds=5),
     "CycleCuts": ff.CycleCuts(max_iter=5),
     "RoofDuality": ff.RoofDuality(),
+    "Probing": ff.inference.Probing(),
     "MaxFlow": ff.MaxFlow(),
 }
 

@@ -78,7 +78,7 @@ def fit(table: np.ndarray, *, one_branch: bool) -> Fit:
     problem = LikelihoodProblem(parameters, samples, MeanField(), objective)
     if one_branch:
         problem.partition = InferredPartition(parameters, MeanField())
-    return LBFGS(tol=1e-6).minimize(problem, independent_start(parameters, samples))
+    return LBFGS(tol=1e-6).minimize(problem, independent_start(parameters, problem.counts))
 
 
 def main() -> int:

@@ -1,12 +1,13 @@
 """Memory and time of a fit over shards, against the same fit in memory.
 
-    python -m benchmarks.out_of_core [--kind grid|chain] [--examples 20] [--iterations 3]
+    python -m benchmarks.out_of_core [--kind grid|graph|chain] [--iterations 3]
 
-A tree-reweighted `GridCRF`, or the likelihood of a `ChainCRF`, learns from 1, 2, 5 and 10 times as
-many examples.  Each fit runs in a process of its own, whose peak memory is that of the operating
-system less the one before the fit.  With ``memory=0`` no shard stays in memory, which is what data
-much larger than it come to.  Times are processor seconds of the fit, the least of two runs, with
-files in the page cache; kernels are loaded before.
+A tree-reweighted `GridCRF`, a tree-reweighted `GraphCRF` whose graphs are all different, or the
+likelihood of a `ChainCRF`, learns from 1, 2, 5 and 10 times as many examples.  Each fit runs in a
+process of its own, whose peak memory is that of the operating system less the one before the fit.
+With ``memory=0`` no shard stays in memory, which is what data much larger than it come to.  Times
+are processor seconds of the fit, the least of two runs, with files in the page cache; kernels are
+loaded before.  The table of the kind goes to docs/scale.md.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from typing import Any
 import numpy as np
 
 import fieldfit as ff
+from benchmarks.pages import DOCS, written_section
 
 SIDE, N_LABELS, N_FEATURES = 64, 5, 4
 N_WORDS = 3000
 SEED = 0
+WAYS = ("memory", "shards, memory=0", "shards")
 
 
 def pictures(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -43,6 +46,23 @@ def pictures(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         features = rng.normal(size=(SIDE, SIDE, N_FEATURES))
         features[..., 0] += labels
         yield features, labels
+
+
+def networks(count: int) -> Iterator[tuple[tuple, np.ndarray]]:
+    """Graphs of 100 to 200 nodes and twice as many edges, each of its own."""
+    rng = np.random.default_rng(SEED)
+    for _ in range(count):
+        n_nodes = int(rng.integers(100, 201))
+        tree = [(int(rng.integers(0, node)), node) for node in range(1, n_nodes)]
+        more = np.sort(rng.integers(0, n_nodes, size=(n_nodes, 2)), axis=1)
+        edges = np.unique(np.concatenate([tree, more[more[:, 0] < more[:, 1]]]), axis=0)
+        labels = rng.integers(0, N_LABELS, n_nodes)
+        for first, second in tree:
+            if rng.random() < 0.6:
+                labels[second] = labels[first]
+        features = rng.normal(size=(n_nodes, N_FEATURES))
+        features[:, 0] += labels
+        yield (features, edges), labels
 
 
 def sentences(count: int) -> Iterator[tuple[list, list]]:
@@ -72,13 +92,18 @@ def make_grid(max_iter: int):
     return ff.GridCRF("trw", l2=1.0, max_iter=max_iter, n_labels=N_LABELS)
 
 
+def make_graph(max_iter: int):
+    return ff.GraphCRF("trw", l2=1.0, max_iter=max_iter, n_labels=N_LABELS)
+
+
 def make_chain(max_iter: int):
     return ff.ChainCRF(l2=1.0, max_iter=max_iter)
 
 
 KINDS = {
     "grid": Kind(pictures, make_grid, lambda xy: (xy[0][:8, :8], xy[1][:8, :8]), 20, 2**16),
-    "chain": Kind(sentences, make_chain, lambda xy: xy, 2000, 2**15),
+    "graph": Kind(networks, make_graph, lambda xy: xy, 50, 2**14),
+    "chain": Kind(sentences, make_chain, lambda xy: xy, 4000, 2**15),
 }
 
 
@@ -112,38 +137,40 @@ def measured(kind: str, way: str, folder: Path, count: int, max_iter: int) -> di
     return {name: min(one[name] for one in found) for name in found[0]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=KINDS, default="grid")
-    parser.add_argument("--examples", type=int)
-    parser.add_argument("--iterations", type=int, default=3)
-    parser.add_argument("--child", nargs=4)
-    args = parser.parse_args()
-    kind = KINDS[args.kind]
-    if args.child:
-        way, folder, count, max_iter = args.child
-        child(kind, way, folder, int(count), int(max_iter))
-        return
-    least = args.examples or kind.examples
-    print(f"`python -m benchmarks.out_of_core --kind {args.kind}` (seed {SEED}):\n")
-    print("| examples | shards | on disk | way | peak of the fit | processor time |")
-    print("|---|---|---|---|---|---|")
+def table(name: str, max_iter: int, say: Callable[[str], None]) -> None:
+    """Peaks and times, with 1, 2, 5 and 10 times the data."""
+    kind = KINDS[name]
+    say("| examples | shards | on disk | way | peak of the fit | processor time |")
+    say("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as root:
         for factor in (1, 2, 5, 10):
-            count = factor * least
+            count = factor * kind.examples
             folder = Path(root) / str(factor)
             shards = ff.shards.write(
                 folder, kind.make(1), kind.data(count), shard_size=kind.shard_size
             )
             disk = sum(entry.n_bytes for entry in shards.manifest.shards) / 2**20
-            ways = ["memory"] * (factor in (1, 2, 10)) + ["shards, memory=0", "shards"]
-            for way in ways:
-                found = measured(args.kind, way, folder, count, args.iterations)
-                print(
+            for way in WAYS:
+                found = measured(name, way, folder, count, max_iter)
+                say(
                     f"| {count} | {len(shards)} | {disk:.0f} MB | {way} | {found['peak']:.0f} MB | "
-                    f"{found['seconds']:.1f} s |",
-                    flush=True,
+                    f"{found['seconds']:.2f} s |"
                 )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=KINDS, default="grid")
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--child", nargs=4)
+    args = parser.parse_args()
+    if args.child:
+        way, folder, count, max_iter = args.child
+        child(KINDS[args.kind], way, folder, int(count), int(max_iter))
+        return
+    command = f"python -m benchmarks.out_of_core --kind {args.kind} --iterations {args.iterations}"
+    with written_section(DOCS / "scale.md", f"out-of-core-{args.kind}", command) as say:
+        table(args.kind, args.iterations, say)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def replace_section(page: Path, name: str, lines: list[str]) -> None:
@@ -20,3 +24,16 @@ def replace_section(page: Path, name: str, lines: list[str]) -> None:
 def stamp(command: str) -> str:
     """Which command wrote a table, and when."""
     return f"Written by `{command}` on {time.strftime('%Y-%m-%d')}."
+
+
+@contextmanager
+def written_section(page: Path, name: str, command: str) -> Iterator[Callable[[str], None]]:
+    """Lines are printed as they come, and put into the page when all are there."""
+    lines = [stamp(command), ""]
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    yield say
+    replace_section(page, name, lines)

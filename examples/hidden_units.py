@@ -1,10 +1,10 @@
-"""Hidden units: what six coins have in common, learned without ever seeing it.
+"""
+Hidden units by contrastive free energies
+=========================================
 
-Two hidden bits decide about three coins each, with some noise.  The samples hold the coins only; a
-layer of two hidden variables is learned by contrastive free energies, and by the exact likelihood,
-which such a small model allows.
-
-    python examples/hidden_units.py
+Two hidden bits decide about three coins each, with some noise.  The samples hold the coins only;
+a layer of two hidden variables is learned by contrastive free energies, by contrastive
+divergence, and by the exact likelihood, which such a small model allows.
 """
 
 import numpy as np
@@ -19,22 +19,33 @@ def coins(n_samples, rng):
     return copies ^ (rng.random(copies.shape) < 0.1)
 
 
-def main():
-    rng = np.random.default_rng(0)
-    training, test = coins(1000, rng), coins(1000, rng)
-    hidden = np.full((1000, 2), np.nan)  # columns that are missing everywhere
-    edges = [(coin, 6 + unit) for coin in range(6) for unit in range(2)]
+# %%
+# Hidden units are columns that are missing in every sample.
 
-    independent = training.mean(axis=0)
-    alone = np.log(np.where(test == 1, independent, 1.0 - independent)).sum(axis=1).mean()
-    print(f"independent coins: {alone:.3f} nats for a sample")
-    for name in ("cf-bethe", "cd", "likelihood"):
-        model = ff.IsingModel(name, l2=1.0, tol=1e-2, random_state=0)
-        model.fit(np.hstack([training, hidden]), edges=edges)
-        value = model.log_likelihood(np.hstack([test, hidden])) / len(test)
-        couplings = model.weight_blocks_["couplings"].reshape(6, 2)
-        print(f"{name}: {value:.3f} nats; couplings of the first unit {couplings[:, 0].round(1)}")
+rng = np.random.default_rng(0)
+training, test = coins(1000, rng), coins(1000, rng)
+hidden = np.full((1000, 2), np.nan)
+edges = [(coin, 6 + unit) for coin in range(6) for unit in range(2)]
 
+independent = training.mean(axis=0)
+alone = np.log(np.where(test == 1, independent, 1.0 - independent)).sum(axis=1).mean()
+values, couplings = {"independent": alone}, {}
+for name in ("cf-bethe", "cd", "likelihood"):
+    model = ff.IsingModel(name, l2=1.0, tol=1e-2, random_state=0)
+    model.fit(np.hstack([training, hidden]), edges=edges)
+    values[name] = model.log_likelihood(np.hstack([test, hidden])) / len(test)
+    couplings[name] = model.weight_blocks_["couplings"].reshape(6, 2)
+for name, value in values.items():
+    print(f"{name:12} {value:.3f} nats for a test sample")
 
-if __name__ == "__main__":
-    main()
+# %%
+# Each hidden unit finds the three coins that belong together.
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(1, 3, figsize=(8, 3), layout="constrained")
+for axis, (name, table) in zip(axes, couplings.items(), strict=True):
+    picture = axis.imshow(table, cmap="RdBu", vmin=-4, vmax=4, aspect="auto")
+    axis.set(title=name, xlabel="hidden unit", ylabel="coin", xticks=[0, 1])
+figure.colorbar(picture, ax=axes, label="coupling")
+plt.show()

@@ -1,6 +1,9 @@
-"""Pictures that stay on disk: written once, learned from shard by shard, here and by Dask.
+"""
+Data larger than memory, and several machines
+=============================================
 
-python examples/larger_than_memory.py
+Pictures are written to disk once and learned from shard by shard.  Dask's workers, or anything
+else with ``submit``, may evaluate the shards; the weights are the same to the last bit.
 """
 
 import tempfile
@@ -19,30 +22,45 @@ def pictures(n_pictures):
         yield y + 0.8 * rng.normal(size=y.shape), y
 
 
-def main(n_pictures=24):
-    with tempfile.TemporaryDirectory() as root:
-        crf = ff.GridCRF("trw", l2=0.1)
-        shards = ff.shards.write(Path(root) / "shards", crf, pictures(n_pictures), shard_size=2_000)
-        print(shards)
-        crf.fit(shards)
-        print(f"{crf.n_iter_} iterations, accuracy {crf.score(shards):.3f}")
-        crf.predict(shards).write(Path(root) / "labels")
-        restored = sum(1 for _ in ff.shards.read_answers(Path(root) / "labels"))
-        print(f"{restored} pictures restored, one file for each shard")
+# %%
+# Write, fit, predict: the estimator takes shards wherever it takes lists.
 
-        try:
-            from distributed import Client, LocalCluster
-        except ImportError:
-            print("pip install 'fieldfit[dask]' for the second half")
-            return
-        # threads of this process, to be quick; LocalCluster(n_workers=2) makes processes
-        with (
-            LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster,
-            Client(cluster) as client,
-        ):
-            there = ff.GridCRF("trw", l2=0.1).fit(shards, client=client)
-        print("same weights, to the last bit:", np.array_equal(there.weights_, crf.weights_))
+folder = tempfile.TemporaryDirectory()
+crf = ff.GridCRF("trw", l2=1.0)
+shards = ff.shards.write(Path(folder.name, "shards"), crf, pictures(16), shard_size=2_000)
+print(shards)
+crf.fit(shards)
+print(f"{crf.n_iter_} iterations, accuracy {crf.score(shards):.3f}")
+crf.predict(shards).write(Path(folder.name, "labels"))
+answers = list(ff.shards.read_answers(Path(folder.name, "labels")))
+print(f"{len(answers)} pictures restored, one file for each shard")
 
+# %%
+# Threads of this process stand for a cluster here; ``LocalCluster(n_workers=2)`` makes processes.
 
-if __name__ == "__main__":
-    main()
+try:
+    from distributed import Client, LocalCluster
+except ImportError:
+    print("pip install 'fieldfit[dask]' for this part")
+else:
+    with (
+        LocalCluster(n_workers=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        there = ff.GridCRF("trw", l2=1.0).fit(shards, client=client)
+    print("same weights, to the last bit:", np.array_equal(there.weights_, crf.weights_))
+
+# %%
+# Learning from shards is learning from the whole: the objective after each iteration.
+
+import matplotlib.pyplot as plt
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+left.semilogy([row["gradient_norm"] for row in crf.trace_ if "gradient_norm" in row])
+left.set(xlabel="iteration", ylabel="norm of the gradient")
+x, y = next(pictures(1))
+gap = np.full((12, 1), np.nan)
+right.imshow(np.hstack([x, gap, answers[0], gap, y]), cmap="gray_r", vmin=0, vmax=1)
+right.set(title="seen, restored, true", xticks=[], yticks=[])
+folder.cleanup()
+plt.show()

@@ -1,6 +1,9 @@
-"""Find persons and places in documents: features from the text, a skip-chain over each document.
+"""
+Names in documents: a skip-chain
+================================
 
-python examples/names_in_documents.py
+A name is often clear in one sentence and vague in the next.  `SkipChainCRF` links words that are
+repeated in a document, so that sentences tell each other what a name is.
 """
 
 from itertools import pairwise
@@ -43,18 +46,36 @@ def example(sentences, links):
     return tokens, repeated_capitalised(words) if links else [], begins
 
 
-def main():
-    rng = np.random.default_rng(0)
-    train, test = [[article(rng) for _ in range(n)] for n in (40, 100)]
-    truth = [labels for _, labels in test]
-    scores = {}
-    for name, links in (("chains alone", False), ("with links", True)):
-        X, new = [[example(words, links) for words, _ in part] for part in (train, test)]
-        crf = ff.SkipChainCRF("trw", l2=0.1).fit(X, [labels for _, labels in train])
-        scores[name] = chunk_f1(truth, crf.predict(new))
-        print(f"{name:12}  F1 of names {100 * scores[name]:.1f} %")
-    return scores
+# %%
+# The same features and weights, without the links and with them.
 
+rng = np.random.default_rng(0)
+train, test = [[article(rng) for _ in range(n)] for n in (40, 100)]
+truth = [labels for _, labels in test]
+scores, chances = {}, {}
+for name, links in (("chains alone", False), ("with links", True)):
+    X, new = [[example(words, links) for words, _ in part] for part in (train, test)]
+    crf = ff.SkipChainCRF("trw", l2=0.1).fit(X, [labels for _, labels in train])
+    scores[name] = chunk_f1(truth, crf.predict(new))
+    chances[name] = crf.predict_marginals(new)
+    print(f"{name:12}  F1 of names {100 * scores[name]:.1f} %")
 
-if __name__ == "__main__":
-    main()
+# %%
+# Probability that a token is (part of) a person's name, in a document where links help most.
+
+import matplotlib.pyplot as plt
+
+persons = [k for k, label in enumerate(crf.classes_) if str(label).endswith("PER")]
+share = {name: [part[:, persons].sum(axis=1) for part in found] for name, found in chances.items()}
+differs = [np.abs(a - b).sum() for a, b in zip(*share.values(), strict=True)]
+chosen = int(np.argmax(differs))
+words = [word for part in test[chosen][0] for word in part]
+is_person = [label.endswith("PER") for label in truth[chosen]]
+figure, axis = plt.subplots(figsize=(9, 2.6), layout="constrained")
+for (name, found), offset in zip(share.items(), (-0.2, 0.2), strict=True):
+    axis.bar(np.arange(len(words)) + offset, found[chosen], 0.4, label=name)
+axis.plot(range(len(words)), is_person, "k_", ms=12, label="truth")
+axis.set_xticks(range(len(words)), words, rotation=60, ha="right")
+axis.set(ylabel="P(person)")
+axis.legend(frameon=False, loc="center right")
+plt.show()

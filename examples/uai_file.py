@@ -1,9 +1,11 @@
-"""Read a model file, answer it, and write the answers (`fieldfit infer` does the same).
+"""
+A model in a UAI file
+=====================
 
-python examples/uai_file.py [MODEL.uai]
+Read a model file, ask for marginals, a best labelling and what the evidence changes, and write
+the answer.  ``fieldfit infer MODEL.uai`` does the same from the command line.
 """
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -26,30 +28,37 @@ BAYES
 8  0.999 0.001  0.71 0.29  0.06 0.94  0.05 0.95
 """
 
+# %%
+# Evidence is ``{variable: label}``; without a method `infer` is exact if that fits in memory.
 
-def main(path=None):
-    with tempfile.TemporaryDirectory() as folder:
-        observed = {}
-        if path is None:
-            path = Path(folder, "alarm.uai")
-            path.write_text(ALARM)
-            observed = {2: 1}  # the alarm rings
-        graph, potentials = ff.read_uai(path)
-        print(graph)
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "alarm.uai")
+    path.write_text(ALARM)
+    graph, potentials = ff.read_uai(path)
+    print(graph)
 
-        result = ff.infer(graph, potentials, observed=observed)  # exact if it fits in memory
-        print(result.status)
-        print(f"log10 of the weight: {result.log_partition / np.log(10):.4f} ({result.bound})")
-        for variable in range(min(graph.n_variables, 5)):
-            print(f"variable {variable}: {result.beliefs.unary(variable).round(4)}")
+    before = ff.infer(graph, potentials)
+    after = ff.infer(graph, potentials, observed={2: 1})  # the alarm rings
+    print(after.status)
+    print(f"log10 of its probability: {after.log_partition / np.log(10):.4f} ({after.bound})")
 
-        best = ff.decode(graph, potentials, observed=observed)
-        print(f"best labelling: {best.labels[:20]}, optimal: {best.optimal}")
+    best = ff.decode(graph, potentials, observed={2: 1})
+    print(f"best labelling: {best.labels}, optimal: {best.optimal}")
 
-        answer = Path(folder, "answer.MAR")
-        ff.io.write_answer(answer, MarginalAnswer.from_beliefs(result.beliefs))
-        print(f"answer file: {len(answer.read_text().split())} tokens")
+    answer = Path(folder, "answer.MAR")
+    ff.io.write_answer(answer, MarginalAnswer.from_beliefs(after.beliefs))
+    print(answer.read_text())
 
+# %%
+# What the alarm says about its causes.
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+import matplotlib.pyplot as plt
+
+figure, axis = plt.subplots(figsize=(5, 2.6), layout="constrained")
+for result, name, offset in ((before, "before", -0.2), (after, "after the alarm", 0.2)):
+    chances = [result.beliefs.unary(variable)[1] for variable in (0, 1)]
+    axis.barh(np.arange(2) + offset, chances, 0.4, label=name)
+axis.set_yticks([0, 1], ["burglary", "earthquake"])
+axis.set(xlabel="probability")
+axis.legend(frameon=False)
+plt.show()

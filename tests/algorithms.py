@@ -140,6 +140,24 @@ INFERENCES = (
             ("bethe", "double-loop"),
         )
     ),
+    # which hypertrees a mixture has depends on the names of variables
+    *(
+        Algorithm(
+            f"GeneralizedSumProduct with hypertrees, {method}",
+            GeneralizedSumProduct(
+                entropy=ff.HypertreeReweighted(),
+                method=method,
+                tol=1e-11,
+                max_rounds=20_000,
+                max_iter=20_000,
+            ),
+            "acyclic",
+            "upper",
+            "acyclic",
+            entropy=ff.Bethe(),
+        )
+        for method in ("double-loop", "messages")
+    ),
     *(
         Algorithm(name, solver, "never", "upper", "everywhere", entropy=solver.entropy)
         for name, solver in (
@@ -222,7 +240,15 @@ def registered(kind: type) -> list[type]:
 #: Maps with a fixed number of sweeps, which have laws of their own.
 OTHER_LAWS = {"UnrolledMeanField", "UnrolledSumProduct"}
 #: Searches that refuse most models.
-PARTIAL = {"Assignment", "CycleCuts", "MaxFlow", "PerfectMatching", "PlanarIsing", "RoofDuality"}
+PARTIAL = {
+    "Assignment",
+    "CycleCuts",
+    "MaxFlow",
+    "PerfectMatching",
+    "PlanarIsing",
+    "Probing",
+    "RoofDuality",
+}
 
 _ENTROPIES = {type(algorithm.entropy) for algorithm in INFERENCES}
 INFERENCES += tuple(

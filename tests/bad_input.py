@@ -211,6 +211,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "observations": {**_ARRAY, "infinity": np.full((2, 4), np.inf), "many": np.zeros(7)},
     "share": {**_ARRAY, "nan": np.nan, "large": 2.0, "many": np.full(7, 0.5)},
     "names": {**_NO_OBJECT, "number": 3, "short": ["a"]},
+    "feature names": {**_NO_OBJECT, "number": 3, "text": "a", "long": ["a"] * 9},
     "shape": {**_NO_OBJECT, "text": "22", "number": 4, "fractions": (2.0, 2.5), "long": (2, 2, 1)},
     "image": {**_PICTURE, "large": np.full((6, 6, 3), 7.0)},
     "picture": _PICTURE,
@@ -307,10 +308,11 @@ _NAMES = {
         n_hidden_sweeps max_missing n_labels batch_size height width n_variables n_samples
         n_sweeps_between variable factor verbose max_links n_jobs n n_pairs missing block_size
         n_steps ignore_label region n_clusters n_patches stride n_folds fold max_run min_count
-        prefixes suffixes ngrams window nearby min_distance part shard_size max_losses shard""",
+        prefixes suffixes ngrams window nearby min_distance part shard_size max_losses shard
+        folds n_examples arity n_features""",
     "number": """damping tol l1 l2 smoothing round_tol value_tol step decay beta1 beta2 identity
         min_freq sharpness level offset minimum rho log10_partition compactness sigma min_share
-        percent floor couplings memory task_seconds absent_seconds""",
+        percent floor couplings memory task_seconds absent_seconds seconds budget""",
     "limit": "max_memory max_operations time_limit",
     "flag": """accelerate branch keep_active_set perfect persistent per_sweep_weights averaging
         fit_intercept
@@ -318,7 +320,8 @@ _NAMES = {
         lower conjunctions place topic spelling truecase context runs acronyms""",
     "choice": """schedule update method variant solver sides family loss gradient mode directions
         points pairwise decode kind encoding skip_table gauge correction name neighbors regions
-        edge_features checkpoints tying capacity fit_entropy skip_edges breaks""",
+        hypertrees
+        edge_features checkpoints tying tables capacity fit_entropy skip_edges breaks""",
     "option": """entropy oracle exact messages inference objective inner learner limits options
         penalty problem estimator""",
     "client": "client",
@@ -346,7 +349,8 @@ _NAMES = {
     "samples": "samples",
     "observations": "Z",
     "share": "alpha",
-    "names": "names arrays",
+    "names": "names arrays methods label_names",
+    "feature names": "feature_names",
     "numbers": "means variances weights order",
     "shape": "shape",
     "image": "image",
@@ -355,7 +359,7 @@ _NAMES = {
     "groups": "groups",
     "classifier": "classifier",
     "word": "word",
-    "words": "words exclude",
+    "words": "words exclude columns drop",
     "sentences": "sentences",
     "tags": "tags",
     "tokens": "sequences",
@@ -373,8 +377,11 @@ _KIND_AT = {
     ("MLEStruct", "start"): "choice",
     ("MLEStruct", "step"): "choice",
     ("TreeReweighted", "rho"): "tables",
+    ("HypertreeReweighted", "rho"): "tables",
     ("Beliefs.from_labels", "labels"): "labels",
     ("MixtureField.fit", "labels"): "samples",
+    ("IsingModel.report", "X"): "samples",
+    ("PottsModel.report", "X"): "samples",
     ("PottsModel.contact_scores", "ignore_labels"): "counts",
     ("FactorGraph", "scopes"): "scopes",
     ("SkipChainCRF", "skip_edges"): "callable or name",
@@ -547,6 +554,7 @@ def _runs() -> Iterator[Entry]:
         "SumProduct.memory": (ff.SumProduct().memory, {"graph": GRAPH}),
         "Bethe.counting_numbers": (ff.Bethe().counting_numbers, {"graph": GRAPH}),
         "Convex.counting_numbers": (ff.Convex().counting_numbers, {"graph": GRAPH}),
+        "FactorType.forms": (ff.models.FactorType().forms, {"n_labels": 2}),
         "TreeReweighted.counting_numbers": (ff.TreeReweighted().counting_numbers, {"graph": GRAPH}),
         "LinearResponse.apply": (response.apply, {"change": np.zeros(14)}),
         "LinearResponse.norm": (response.norm, {}),
@@ -737,13 +745,18 @@ def _estimator(name: str) -> Iterator[Entry]:
 
 
 def vars_of(made: type) -> set[str]:
-    """Public methods of an estimator that are fieldfit's own, but ``fit``."""
+    """Public methods of an estimator that are fieldfit's own, but ``fit``.
+
+    ``weights_frame`` takes no arguments and needs pandas.
+    """
     return {
         name
         for cls in made.__mro__
         if cls.__module__.startswith("fieldfit.")
         for name, found in vars(cls).items()
-        if inspect.isfunction(found) and not name.startswith("_") and name != "fit"
+        if inspect.isfunction(found)
+        and not name.startswith("_")
+        and name not in ("fit", "weights_frame")
     }
 
 
@@ -766,6 +779,8 @@ def _arguments_of(name: str, method: str) -> dict[str, Any]:
         more |= {
             "score": {"Z": np.zeros((2, 4)), **observed},
             "save": {"path": in_folder("model.ff")},
+            "report": {"path": in_folder("fit.html"), **observed},
+            "top_weights": {},
         }
         return more.get(method, observed)
     wanted = inspect.signature(getattr(find(name), method)).parameters
@@ -803,6 +818,7 @@ def _files() -> Iterator[Entry]:
         "read_answer": b"PR 1.0",
         "read_samples": b"0,1\n1,0\n",
         "read_fasta": b">a\nAC\n",
+        "read_alignment": b">a\nAC\n",
         "read_columns": b"a b\n",
     }
     for name, text in texts.items():
@@ -811,6 +827,18 @@ def _files() -> Iterator[Entry]:
         "read_image_archive", ff.io.read_image_archive, {"path": in_folder("pictures.npz")}
     )
     yield entry_of("load", ff.load, {"path": in_folder("model.ff")})
+
+
+# -- comparisons ---------------------------------------------------------------------------------
+
+
+def _comparisons() -> Iterator[Entry]:
+    X, Y = _grids()
+    few = {"methods": ["pseudolikelihood"], "budget": 100.0, "verbose": 0}
+    given = {"estimator": ff.GridCRF(max_iter=1), "X": [*X, *X], "Y": [*Y, *Y], **few}
+    yield entry_of("compare", ff.compare, given, "folder", "test", "fit_options")
+    empty = find("Comparison")(ff.GridCRF(), (), "error", "")
+    yield entry_of("Comparison.write", empty.write, {"folder": in_folder("which")})
 
 
 # -- shards ---------------------------------------------------------------------------------------
@@ -881,6 +909,7 @@ def entries() -> list[Entry]:
         *_matchings(),
         *_estimators(),
         *_files(),
+        *_comparisons(),
         *_shards(),
     ]
 

@@ -55,6 +55,7 @@ def entries() -> Iterator[Entry]:
             unused = ("start", "checkpoint") if name == "ClosedForm" else ()
             yield entry_of(f"{name}.minimize", found().minimize, _task(name), *unused)
     yield entry_of("Penalty", find("Penalty"))
+    yield entry_of("time_limit", find("time_limit"), {"seconds": 1.0})
     problem = _problem()
     parts = {"objective": ff.PseudoLikelihood(), "parts": list(problem.parts)}
     yield entry_of("TemplateProblem", find("TemplateProblem"), parts)

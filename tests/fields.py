@@ -114,3 +114,18 @@ def likelihood_gradient(weights, l2, examples, n_labels, **options):
             chosen = np.exp(scores[rows] - scores[rows].max())
             gradient = gradient + sign * (chosen / chosen.sum()) @ vectors[rows]
     return gradient
+
+
+def triples(seed=0, count=5, n_labels=3, n_nodes=6, n_features=0, edges=True):
+    """The graphs of `graphs` with factors of three neighbouring nodes; the second has none."""
+    rng = np.random.default_rng(seed + 100)
+    X, Y = graphs(seed, count, n_labels, n_nodes=n_nodes)
+    found = []
+    for m, (nodes, pairs) in enumerate(X):
+        factors = {"edges": pairs} if edges else {}
+        if m != 1:
+            scopes = np.array([rng.permutation([i, i + 1, i + 2]) for i in range(n_nodes - 2)])
+            values = rng.normal(size=(len(scopes), n_features))
+            factors["triples"] = (scopes, values) if n_features else scopes
+        found.append((nodes, factors))
+    return found, Y

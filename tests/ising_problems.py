@@ -30,7 +30,7 @@ def random_samples(n_samples=12, n=N, missing=0.0, seed=0, values=(0, 1)):
     rng = np.random.default_rng(seed)
     samples = rng.choice(values, (n_samples, n)).astype(float)
     samples[rng.random(samples.shape) < missing] = np.nan
-    samples[:2] = np.array(values)[:, None]  # every column has both values
+    samples[: len(values)] = np.array(values)[:, None]  # every column has all values
     return samples
 
 

@@ -114,6 +114,11 @@ OBJECTIVES = (
     Entry("likelihood", Likelihood(), twin.likelihood, above=True, below=True),
     _surrogate("Bethe", ff.SumProduct(**_TIGHT)),
     _surrogate("tree-reweighted", ff.SumProduct(ff.TreeReweighted(), **_TIGHT), above=True),
+    _surrogate(
+        "reweighted Kikuchi",
+        ff.GeneralizedSumProduct(entropy=ff.HypertreeReweighted(), tol=1e-12, max_iter=20_000),
+        above=True,
+    ),
     _surrogate("convex", ff.SumProduct(ff.Convex(), **_TIGHT), above=True),
     _surrogate("mean field", ff.MeanField(**_TIGHT), below=True, unique=False),
     Entry("pseudo-likelihood", PseudoLikelihood(max_missing=20), twin.pseudo_likelihood),

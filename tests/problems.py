@@ -278,3 +278,33 @@ HIDDEN_ZERO_WEIGHT = (
     _zero_weight("equal and different", FactorGraph([2, 2], [(0, 1), (1, 0)]), None,
                  [_EQUAL, _DIFFER]),
 )  # fmt: skip
+
+
+def pair_model(rng, n, ties=False, zeros=0.0, one_label=False, field=1.0, density=2.0, slope=1.0):
+    """Pairs of either sign, factors of arity 0 and 1, hard zeros anywhere.
+
+    A small ``field`` and ``slope`` leave the interactions, which cycles frustrate.
+    """
+    cardinalities = rng.integers(1, 3, n) if one_label else np.full(n, 2)
+    n_pairs = int(rng.integers(0, density * n + 1)) if n > 1 else 0
+    scopes = [tuple(int(i) for i in rng.permutation(n)[:2]) for _ in range(n_pairs)]
+    scopes += [(int(rng.integers(n)),), ()]
+    graph = FactorGraph(cardinalities, [scopes[k] for k in rng.permutation(len(scopes))])
+
+    def draw(shape, scale):
+        values = rng.integers(-1, 2, shape) if ties else rng.normal(size=shape)
+        values = np.array(scale * values)
+        if shape == (2, 2):  # the interaction, and what is left of the rest
+            interaction = values[0, 0] + values[1, 1] - values[0, 1] - values[1, 0]
+            spins = np.array([[1.0, -1.0], [-1.0, 1.0]])
+            values = slope * values + (1.0 - slope) * interaction / 4.0 * spins
+        if shape:
+            values[rng.random(shape) < zeros] = -np.inf
+        return values
+
+    unary = [draw((int(k),), field) for k in cardinalities]
+    factors = [
+        draw(graph.table_shape(a), field if graph.arities[a] < 2 else 1.0)
+        for a in range(graph.n_factors)
+    ]
+    return graph, Potentials(graph, unary, factors)

@@ -48,7 +48,8 @@ def test_the_table_is_large():
 #: Public names that nobody calls with arguments of their own.
 NOT_CALLED = {
     "the library makes them": """InferenceResult MapResult Stability Evaluation Fit ProblemValue
-        ErrorBound OutOfFold ChunkScore CountingNumbers ShardAnswers""",
+        ErrorBound OutOfFold ChunkScore CountingNumbers ShardAnswers Comparison HeldOutScores
+        MethodRow""",
     "made by their class methods": "Batch Block RegionGraph",
     "abstract": "Entropy Inference Objective Learner Problem MatchingProblem",
     "no function": "WIDEST Validation Answer Features",
@@ -68,6 +69,7 @@ HOOKS = {
     "of problems": "give_warm_start dual_model first_weights evaluate_part weight_matrix",
     "of vectors over a graph": """sum_variables sum_factors max_variables add_potentials gradient of
         of_tree_weights""",
+    "of rows and scores of comparisons": "gain joined losses mean excess from_json",
     "of matchings": "coefficients degrees edge_weights matrix of_partners of_weights point",
 }
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -80,16 +81,41 @@ class Supervisor:
 
 
 @contextmanager
-def dask_cluster(count: int, marks: Path | None = None):
-    """A scheduler in this process, supervised workers, and a client: ``(client, supervisor)``."""
-    from distributed import Client, LocalCluster
+def dask_scheduler(folder: Path):
+    """A scheduler in a process of its own: ``(file that names its address, process)``.
 
-    with LocalCluster(
-        n_workers=0, threads_per_worker=1, processes=True, dashboard_address=":0",
-        silence_logs=50,
-    ) as cluster, Client(cluster) as client:  # fmt: skip
+    Not a `LocalCluster`, whose watch over its own workers can trip over workers of others that
+    leave before it has heard of them (a `KeyError` when it is closed).
+    """
+    file = folder / "scheduler.json"
+    command = [
+        *(sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_scheduler"),
+        *("--no-show", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"),
+        *("--scheduler-file", str(file)),
+    ]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, **quiet)
+    try:
+        wait_until(lambda: file.exists() or process.poll() is not None)
+        assert process.poll() is None, "Dask's scheduler did not start"
+        yield file, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def dask_cluster(count: int, marks: Path | None = None):
+    """A scheduler, supervised workers, and a client: ``(client, supervisor)``."""
+    from distributed import Client
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        dask_scheduler(Path(folder)) as (file, _),
+        Client(scheduler_file=str(file), timeout=300) as client,
+    ):
         environment = {} if marks is None else {MARKS: str(marks)}
-        supervisor = Supervisor(cluster.scheduler_address, count, environment)
+        supervisor = Supervisor(client.scheduler.address, count, environment)
         try:
             client.wait_for_workers(count, timeout=300)
             yield client, supervisor

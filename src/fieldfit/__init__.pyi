@@ -8,7 +8,9 @@ from fieldfit import learners as learners
 from fieldfit import models as models
 from fieldfit import shards as shards
 from fieldfit import io as io
+from fieldfit import comparison as comparison
 from fieldfit import errors as errors
+from fieldfit.comparison.compare_methods import compare as compare
 from fieldfit.entropy.counting_numbers import Bethe as Bethe
 from fieldfit.entropy.counting_numbers import Convex as Convex
 from fieldfit.entropy.counting_numbers import TreeReweighted as TreeReweighted
@@ -31,6 +33,7 @@ from fieldfit.inference.free_energy.double_loop import DoubleLoop as DoubleLoop
 from fieldfit.inference.gibbs.gibbs import Gibbs as Gibbs
 from fieldfit.inference.junction_tree.exact import Exact as Exact
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct as GeneralizedSumProduct
+from fieldfit.inference.kikuchi.hypertree_entropy import HypertreeReweighted as HypertreeReweighted
 from fieldfit.inference.map.cycle_cuts import CycleCuts as CycleCuts
 from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
@@ -52,7 +55,7 @@ from fieldfit.learners.stochastic import Adam as Adam
 from fieldfit.learners.stochastic import SGD as SGD
 from fieldfit.models.chain.chain_crf import ChainCRF as ChainCRF
 from fieldfit.models.chain.skip_chain_crf import SkipChainCRF as SkipChainCRF
-from fieldfit.models.graph_crf import GraphCRF as GraphCRF
+from fieldfit.models.graphs.graph_crf import GraphCRF as GraphCRF
 from fieldfit.models.grid_crf import GridCRF as GridCRF
 from fieldfit.models.loading import load as load
 from fieldfit.models.matching_crf import MatchingCRF as MatchingCRF
@@ -101,6 +104,7 @@ __all__ = [
     "Gibbs",
     "GraphCRF",
     "GridCRF",
+    "HypertreeReweighted",
     "ImplicitLoss",
     "InferenceResult",
     "InvalidInputError",
@@ -130,6 +134,7 @@ __all__ = [
     "SkipChainCRF",
     "SumProduct",
     "TreeReweighted",
+    "compare",
     "decode",
     "infer",
     "load",

@@ -24,6 +24,7 @@ __all__ = [
     "INFERENCE_METHODS",
     "MAP_METHODS",
     "MODELS",
+    "MODULES",
     "NAMESPACES",
     "OBJECTIVES",
     "OBJECTIVES_OF",
@@ -33,6 +34,7 @@ __all__ = [
     "Spec",
     "exports",
     "find",
+    "public_paths",
     "register",
     "stored_classes",
     "stub",
@@ -42,8 +44,11 @@ __all__ = [
 #: Sub-namespaces whose ``__init__`` exports what this table says.
 NAMESPACES = (
     *("graph", "entropy", "inference", "objectives", "learners", "models", "shards", "io"),
-    "errors",
+    *("comparison", "errors"),
 )
+
+#: Modules outside the table whose ``__all__`` is public; some need an optional dependency.
+MODULES = ("features.text", "features.image", "metrics", "plot", "torch")
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ _TABLE = [
     *_entries("inference.free_energy.belief_optimization", "BeliefOptimization", TOP, STORED),
     *_entries("inference.free_energy.double_loop", "DoubleLoop", TOP, STORED),
     *_entries("inference.kikuchi.generalized_sum_product", "GeneralizedSumProduct", TOP, STORED),
+    *_entries("inference.kikuchi.hypertree_entropy", "HypertreeReweighted", TOP, STORED),
     *_entries("inference.convex.convex_dual", "ConvexDual", TOP, STORED),
     *_entries("inference.convex.convex_primal", "ConvexPrimal", TOP, STORED),
     *_entries("inference.convex.interior_point", "InteriorPoint", STORED),
@@ -132,6 +138,7 @@ _TABLE = [
     *_entries("inference.map.cycle_cuts", "CycleCuts", TOP, STORED),
     *_entries("inference.map.graph_cut.max_flow", "MaxFlow", TOP, STORED),
     *_entries("inference.map.graph_cut.roof_duality", "RoofDuality", TOP, STORED),
+    *_entries("inference.map.graph_cut.probing", "Probing", STORED),
     *_entries("inference.matching.assignment", "Assignment", TOP, STORED),
     *_entries("inference.matching.perfect_matching", "PerfectMatching", TOP, STORED),
     *_entries("inference.planar.planar_ising", "PlanarIsing", TOP, STORED),
@@ -173,11 +180,13 @@ _TABLE = [
     *_entries("learners.closed_form", "ClosedForm", STORED),
     *_entries("learners.dual_frank_wolfe", "DualFrankWolfe", STORED),
     *_entries("learners.base", "Fit Learner Penalty Validation"),
+    *_entries("learners.loop", "time_limit"),
     *_entries("learners.problem", "Part Problem ProblemValue TemplateProblem potentials_of"),
     # estimators
     *_entries("models.chain.chain_crf", "ChainCRF", TOP),
     *_entries("models.chain.skip_chain_crf", "SkipChainCRF", TOP),
-    *_entries("models.graph_crf", "GraphCRF", TOP),
+    *_entries("models.graphs.graph_crf", "GraphCRF", TOP),
+    *_entries("models.graphs.factor_types", "FactorType", STORED),
     *_entries("models.grid_crf", "GridCRF", TOP),
     *_entries("models.matching_crf", "MatchingCRF", TOP),
     *_entries("models.mixture_field", "MixtureField", TOP),
@@ -196,7 +205,13 @@ _TABLE = [
     *_entries("io.uai_answers", "read_evidence write_evidence"),
     *_entries("io.images", "read_image_archive"),
     *_entries("io.samples", "read_fasta read_samples"),
+    *_entries("io.alignments", "read_alignment"),
     *_entries("io.sequences", "read_columns"),
+    # which method
+    *_entries("comparison.compare_methods", "compare", TOP),
+    *_entries("comparison.comparison_result", "Comparison"),
+    *_entries("comparison.method_search", "MethodRow"),
+    *_entries("comparison.held_out_scores", "HeldOutScores"),
     # data on disk
     *_entries("shards.reading", "Shards"),
     *_entries("shards.writing", "write"),
@@ -235,6 +250,14 @@ OBJECTIVES: dict[str, Spec] = {
     "likelihood": Spec("Likelihood", {"inference": Spec("Exact")}),
     "bethe": _surrogate("Bethe"),
     "trw": _surrogate("TreeReweighted"),
+    "trw-kikuchi": Spec(  # the tolerance of SumProduct: gradients of many samples need it
+        "Likelihood",
+        {
+            "inference": Spec(
+                "GeneralizedSumProduct", {"entropy": Spec("HypertreeReweighted"), "tol": 1e-8}
+            )
+        },
+    ),
     "convex": _surrogate("Convex"),
     "mean-field": Spec("Likelihood", {"inference": Spec("MeanField")}),
     "pseudolikelihood": Spec("PseudoLikelihood"),
@@ -259,11 +282,11 @@ OBJECTIVES: dict[str, Spec] = {
 OBJECTIVES_OF: dict[str, tuple[str, ...]] = {
     "conditional": tuple(name for name in OBJECTIVES if name != "moment-matching"),
     "pairwise": (
-        *("pseudolikelihood", "likelihood", "bethe", "trw", "convex", "mean-field"),
+        *("pseudolikelihood", "likelihood", "bethe", "trw", "trw-kikuchi", "convex", "mean-field"),
         *("moment-matching", "piecewise", "camel0", "camel", "camel-empirical", "cd"),
-        *("cf-bethe", "cf-mean-field", "mle-struct"),
+        *("cf-bethe", "cf-mean-field", "mle-struct", "independent"),
     ),
-    "matching": ("mle-struct", "likelihood", "max-margin", "perceptron"),
+    "matching": ("mle-struct", "likelihood", "independent", "max-margin", "perceptron"),
 }
 
 
@@ -320,6 +343,9 @@ INFERENCE_METHODS: dict[str, Method] = {
     "double-loop": Method(Spec("DoubleLoop"), ("tol", "max_iter"), _ROUNDS),
     "kikuchi": Method(Spec("GeneralizedSumProduct"), _SWEEPS, _ROUNDS),
     "trw": _sum_product("TreeReweighted"),
+    "trw-kikuchi": Method(
+        Spec("GeneralizedSumProduct", {"entropy": Spec("HypertreeReweighted")}), _SWEEPS, _ROUNDS
+    ),
     "convex": _sum_product("Convex"),
     "interior-point": Method(Spec("InteriorPoint"), ("tol", "max_iter")),
     "mean-field": Method(Spec("MeanField"), (*_SWEEPS, "random_state")),
@@ -338,6 +364,7 @@ MAP_METHODS: dict[str, Method] = {
     "trw": Method(Spec("MaxProduct", {"entropy": Spec("TreeReweighted")}), _MESSAGES),
     "max-flow": Method(Spec("MaxFlow"), ("max_iter",)),
     "roof-duality": Method(Spec("RoofDuality")),
+    "probing": Method(Spec("Probing"), ("time_limit",)),
     "assignment": Method(Spec("Assignment")),
     "perfect-matching": Method(Spec("PerfectMatching")),
     "planar": Method(Spec("PlanarIsing")),
@@ -373,6 +400,26 @@ def names_of(namespace: str) -> list[str]:
         if (entry.top if namespace == "" else entry.namespace == namespace)
     ]
     return sorted(chosen, key=lambda name: (not name.isupper(), name))
+
+
+def public_paths() -> dict[str, str]:
+    """Where users import each public name, such as ``"fieldfit.GridCRF"``, and its namespace.
+
+    Names of the package itself belong to the namespace that defines them.  A module of `MODULES`
+    that needs what is not installed is left out.
+    """
+    paths = {}
+    for namespace in NAMESPACES:
+        for name in names_of(namespace):
+            package = "fieldfit" if PUBLIC[name].top else f"fieldfit.{namespace}"
+            paths[f"{package}.{name}"] = namespace
+    for module in MODULES:
+        try:
+            names = import_module(f"fieldfit.{module}").__all__
+        except ImportError:
+            continue
+        paths |= {f"fieldfit.{module}.{name}": module for name in names}
+    return paths
 
 
 def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:

@@ -10,12 +10,14 @@ import math
 import numbers
 import os
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from fieldfit.errors import InvalidInputError
 
 __all__ = [
     "is_integer",
+    "made_folder",
     "may_be_written",
     "refuse_unused",
     "require_callable",
@@ -212,6 +214,20 @@ def require_output(name: str, path: Any) -> None:
         _refuse(name, "a file in a folder that exists", False, os.fspath(path))
     if not may_be_written(path):
         _refuse(name, "a file in a folder that may be written to", False, os.fspath(path))
+
+
+def made_folder(name: str, path: Any) -> Path:
+    """A folder to write to, made if need be; refuses what cannot be one."""
+    require_path(name, path)
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidInputError(
+            f"{name} must be a folder that exists or can be made, got {str(path)!r} ({reason})"
+        ) from None
+    return folder
 
 
 def may_be_written(path: str | os.PathLike[str]) -> bool:

@@ -36,8 +36,8 @@ class Place:
         Index of the example (the row of ``samples``); ``None``: it is about all of them.
     position
         Index of a token or variable in the example.
-    column
-        Variable of ``samples``.
+    column, name
+        Variable of ``samples``: its number, and its name if it has one.
     is_validation
         It is about the examples that were given for validation.
 
@@ -49,12 +49,15 @@ class Place:
     "Y[3][1] must be a label, got 'x'"
     >>> Place("samples", 2, column=4).say("must be 0 or 1, got 7")
     'samples must be 0 or 1, got 7 in row 2, column 4'
+    >>> Place("samples", 2, column=4, name="sleep").say("must be 0 or 1, got 7")
+    "samples must be 0 or 1, got 7 in row 2, column 'sleep'"
     """
 
     argument: str
     example: int | None = None
     position: int | None = None
     column: int | None = None
+    name: str | None = None
     is_validation: bool = False
 
     def say(self, requirement: str) -> str:
@@ -70,7 +73,8 @@ class Place:
         )
 
     def _samples(self, requirement: str) -> str:
-        indices = (("row", self.example), ("column", self.column))
+        column = self.column if self.name is None else repr(self.name)
+        indices = (("row", self.example), ("column", column))
         where = ", ".join(f"{word} {index}" for word, index in indices if index is not None)
         subject = "samples " if requirement.startswith("must") else ""
         return f"{subject}{requirement}" + (f" in {where}" if where else "")

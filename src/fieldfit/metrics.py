@@ -14,7 +14,19 @@ __all__ = ["ChunkScore", "chunk_f1", "chunk_scores", "chunks"]
 
 @dataclass(frozen=True)
 class ChunkScore:
-    """How many chunks there are, were predicted, and were predicted exactly."""
+    """How many chunks there are, were predicted, and were predicted exactly.
+
+    Parameters
+    ----------
+    n_true, n_predicted, n_correct
+        The three numbers.
+
+    Examples
+    --------
+    >>> score = ChunkScore(n_true=4, n_predicted=5, n_correct=2)
+    >>> score.precision, score.recall
+    (0.4, 0.5)
+    """
 
     n_true: int
     n_predicted: int
@@ -44,6 +56,18 @@ def chunks(labels: Iterable[Any]) -> set[tuple[int, int, str]]:
     after another type, so files in the older IOB notation mean the same.  ``E`` and ``S`` (last
     token, single token) are understood too; a missing label (``None``) is ``O``.
 
+    Parameters
+    ----------
+    labels
+        Of one sequence.
+
+    Returns
+    -------
+    set of tuples
+        ``(begin, end, type)``.
+
+    Examples
+    --------
     >>> sorted(chunks(["B-NP", "I-NP", "I-VP", "O", "B-NP", "B-NP"]))
     [(0, 2, 'NP'), (2, 3, 'VP'), (4, 5, 'NP'), (5, 6, 'NP')]
     """
@@ -77,7 +101,23 @@ def _chunks(name: str, labels: Iterable[Any]) -> set[tuple[int, int, str]]:
 def chunk_scores(
     true: Sequence[Iterable[Any]], predicted: Sequence[Iterable[Any]]
 ) -> dict[str, ChunkScore]:
-    """Scores by type of chunk, types sorted; the key ``""`` has those of all chunks together."""
+    """Scores by type of chunk, types sorted; the key ``""`` has those of all chunks together.
+
+    Parameters
+    ----------
+    true, predicted
+        Labels of each sequence.
+
+    Returns
+    -------
+    dict
+        A `ChunkScore` for each type.
+
+    Examples
+    --------
+    >>> chunk_scores([["B-NP", "O"]], [["B-NP", "B-VP"]])["NP"].n_correct
+    1
+    """
     for name, sequences in (("true", true), ("predicted", predicted)):
         require_list(name, sequences, "sequences of labels")
     if len(true) != len(predicted):
@@ -99,6 +139,18 @@ def chunk_scores(
 def chunk_f1(true: Sequence[Iterable[Any]], predicted: Sequence[Iterable[Any]]) -> float:
     """F1 of exactly matching chunks over all sequences, by the rules of the CoNLL shared tasks.
 
+    Parameters
+    ----------
+    true, predicted
+        Labels of each sequence.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Examples
+    --------
     >>> chunk_f1([["B-NP", "I-NP", "O"]], [["B-NP", "I-NP", "B-VP"]])
     0.6666666666666666
     """

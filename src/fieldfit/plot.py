@@ -31,6 +31,22 @@ def plot_network(
     The width of a line is proportional to the size of its coupling; those below ``minimum``
     (absolute) are left out.  Strongly coupled variables are drawn close to each other.  Returns
     the axes.
+
+    Parameters
+    ----------
+    couplings
+        Symmetric matrix.
+    ax
+        Matplotlib axes to draw on; ``None`` makes some.
+    names
+        Of the variables.
+    minimum
+        Smallest absolute coupling that is drawn.
+
+    Returns
+    -------
+    axes
+        Of Matplotlib.
     """
     matrix = _square("couplings", couplings)
     require_number("minimum", minimum, at_least=0)
@@ -80,7 +96,25 @@ def plot_contacts(
     """The ``n_pairs`` strongest pairs, at least ``min_distance`` columns apart, above the diagonal.
 
     ``contacts`` (a boolean matrix) are drawn in grey on both sides; predicted pairs are blue if
-    they are contacts and red crosses if not.  Returns the axes.
+    they are contacts and red crosses if not.  Columns are counted from 0.
+
+    Parameters
+    ----------
+    scores
+        Symmetric matrix, as from ``PottsModel.contact_scores``.
+    ax
+        Matplotlib axes to draw on; ``None`` makes some.
+    contacts
+        Boolean matrix of true contacts, if they are known.
+    n_pairs
+        How many pairs are predicted.
+    min_distance
+        Least distance of two columns.
+
+    Returns
+    -------
+    axes
+        Of Matplotlib.
     """
     matrix = _square("scores", scores)
     require_integer("n_pairs", n_pairs, at_least=1)
@@ -105,7 +139,7 @@ def plot_contacts(
             columns[~right], rows[~right], s=18, marker="x", color=NEGATIVE, label="predicted, none"
         )
     axes.plot([0, n - 1], [0, n - 1], color="#888888", linewidth=0.8)
-    axes.set(xlim=(-1, n), ylim=(n, -1), xlabel="column", ylabel="column")
+    axes.set(xlim=(-1, n), ylim=(n, -1), xlabel="column, from 0", ylabel="column, from 0")
     axes.set_aspect("equal")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=3, frameon=False, fontsize=8)
     return axes
@@ -117,6 +151,18 @@ def spring_layout(strengths: FloatArray, n_steps: int = 300) -> FloatArray:
     Forces and cooling of Fruchterman and Reingold ("Graph drawing by force-directed placement",
     Software: Practice and Experience 21, 1991), from a fixed start, so that the picture is always
     the same.
+
+    Parameters
+    ----------
+    strengths
+        Symmetric matrix of strengths, none negative.
+    n_steps
+        Steps of the simulation.
+
+    Returns
+    -------
+    array
+        Places, ``(n, 2)``.
     """
     require_integer("n_steps", n_steps, at_least=0)
     strengths = _square("strengths", strengths)

@@ -45,7 +45,7 @@ from fieldfit.io.sequences import read_crfsuite
 from fieldfit.learners.problem import TemplateProblem
 from fieldfit.learners.registry import LEARNERS
 from fieldfit.models.chain.chain_crf import ChainCRF
-from fieldfit.models.graph_crf import GraphCRF
+from fieldfit.models.graphs.graph_crf import GraphCRF
 from fieldfit.models.grid_crf import GridCRF
 from fieldfit.models.loading import load
 from fieldfit.models.matching_crf import MatchingCRF
@@ -124,6 +124,40 @@ def test_ising_with_chosen_columns_and_edges(tmp_path, capsys):
     model = load(tmp_path / "m.ff")
     expected = IsingModel().fit(samples()[:, [1, 0, 3]], edges=[[2, 1], [1, 0]])
     assert_array_equal(model.weights_, expected.weights_)
+
+
+def test_columns_of_text_that_are_not_used(tmp_path, capsys):
+    write_table(tmp_path / "t.csv")
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    named = ["who," + lines[0], *(f"person {k},{line}" for k, line in enumerate(lines[1:]))]
+    train = tmp_path / "named.csv"
+    train.write_text("\n".join(named) + "\n")
+    expected = IsingModel().fit(samples()[:, :3])
+    for options in (["--drop", "who,fourth"], ["--columns", "first,second,third"]):
+        assert fit("ising", str(train), tmp_path / "m.ff", *options) == 0
+        assert_array_equal(load(tmp_path / "m.ff").weights_, expected.weights_)
+        assert main(["score", "--model", str(tmp_path / "m.ff"), str(train)]) == 0
+    capsys.readouterr()
+    assert fit("ising", str(train), tmp_path / "m.ff") == 2
+    assert_one_error_line(capsys.readouterr(), "line 2", "'who'", "'person 0'", "dropped")
+
+
+def test_the_same_alignment_in_other_forms(tmp_path, capsys):
+    plain = write_alignment(tmp_path / "t.fasta")
+    found = read_fasta(plain, "-ACD")
+    letters = ["".join("-ACD"[k] for k in row) for row in found.labels]
+    a3m, stockholm = tmp_path / "t.a3m", tmp_path / "t.sto"
+    with_insertions = [f"{x[:2]}{'gh'[: k % 3]}{x[2:]}" for k, x in enumerate(letters)]
+    a3m.write_text("".join(f">{k}\n{x}\n" for k, x in enumerate(with_insertions)))
+    rows = [f"{k} {x[:3]}" for k, x in enumerate(letters)]
+    rows += [f"{k} {x[3:]}" for k, x in enumerate(letters)]
+    stockholm.write_text("# STOCKHOLM 1.0\n#=GF ID t\n" + "\n".join(rows) + "\n//\n")
+    weights = []
+    for train in (plain, str(a3m), str(stockholm)):
+        assert fit("potts", train, tmp_path / "m.ff", "--alphabet=-ACD") == 0
+        weights.append(load(tmp_path / "m.ff").weights_)
+    assert_array_equal(weights[0], weights[1])
+    assert_array_equal(weights[0], weights[2])
 
 
 def test_potts_with_contacts(tmp_path, capsys):

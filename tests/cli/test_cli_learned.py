@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 import sys
 from types import SimpleNamespace
 
@@ -538,7 +539,14 @@ def test_inspect(kind, learn, capsys):
     assert fields["trace"]["objective_last"] == fitted.trace_[-1]["objective"]
     assert fields["trace"]["n_rows"] == fields["n_iter"] == fitted.n_iter_
     assert fields["options"]["l2"] == 1.0
-    assert all(len(rows) == 3 for rows in fields["strongest"].values())
+    tables = dict(fields["strongest"])
+    if kind == "ising":
+        assert len(tables.pop("thresholds")) == fitted.n_features_in_  # never cut
+    assert all(len(rows) == 3 for rows in tables.values())
+    assert main(["inspect", model, "--top", "2"]) == 0
+    assert re.search(r"^strongest \w+, 2 of \d+", capsys.readouterr().out, re.MULTILINE)
+    assert main(["inspect", model, "--top", "0"]) == 0
+    assert "strongest" not in capsys.readouterr().out
 
 
 def test_strongest_weights_of_a_chain(learn, capsys):
@@ -557,18 +565,19 @@ def test_weights_of_a_grid_have_the_right_names(pairwise, learn, capsys):
     blocks = load(model).weight_blocks_
     named = {row["of"]: row["weight"] for row in rows}
     assert len(named) == len(rows) == fields["n_weights"]
-    assert named["feature 0 for label 1"] == blocks["unary"][0, 1]
-    assert named["label 2"] == blocks["intercept"][2]
+    assert named["unary feature 0 / label 1"] == blocks["unary"][0, 1]
+    assert named["intercept label 2"] == blocks["intercept"][2]
+    assert named == {what: weight for weight, what in load(model).top_weights(1000)}
     vertical = blocks["vertical"].reshape(-1)
     features = blocks["horizontal_features"].reshape(-1)
     entry, place = {
-        "full": ("labels 2, 1", 7),
-        "symmetric": ("labels 1, 2", 4),
+        "full": ("label 2 - label 1", 7),
+        "symmetric": ("label 1 - label 2", 4),
         "potts": ("equal labels", 0),
-        "potts-labels": ("labels 2, 2", 2),
+        "potts-labels": ("label 2 - label 2", 2),
     }[pairwise]
-    assert named[f"vertical: {entry}"] == vertical[place]
-    assert named[f"horizontal, feature 0: {entry}"] == features[place]
+    assert named[f"vertical {entry}"] == vertical[place]
+    assert named[f"horizontal feature 0 / {entry}"] == features[place]
 
 
 def test_couplings_have_standard_errors_if_they_are_stored(learn, capsys):
@@ -581,6 +590,45 @@ def test_couplings_have_standard_errors_if_they_are_stored(learn, capsys):
     model, _ = learn("ising", "--l1", "0.1")
     rows = run_json(capsys, "inspect", model)["strongest"]["strongest couplings"]
     assert "error" not in rows[0]
+
+
+def test_numbered_columns_keep_their_numbers(learn, tmp_path, capsys):
+    values = samples()[:, :2]
+    lines = [",".join("NA" if np.isnan(v) else f"{v:.0f}" for v in row) for row in values]
+    train = tmp_path / "t.csv"
+    train.write_text("\n".join(lines) + "\n")
+    model, _ = learn("ising", "--columns", "1,0", train=str(train))
+    found = run_json(capsys, "score", "--model", model, train)["log_likelihood_lower"]
+    assert_allclose(found, load(model).log_likelihood(values[:, ::-1]) / len(values))
+
+
+def test_the_network_as_a_list_of_edges(learn, tmp_path, capsys):
+    model, _ = learn("ising")
+    out = tmp_path / "edges.csv"
+    assert main(["inspect", model, "--edges", str(out)]) == 0
+    rows = [line.split(",") for line in out.read_text().splitlines()]
+    assert rows[0] == ["source", "target", "weight", "standard_error"]
+    expected = load(model).edge_list()
+    assert [(a, b, float(w), float(e)) for a, b, w, e in rows[1:]] == [tuple(e) for e in expected]
+    model, _ = learn("ising", "--l1", "0.1")
+    assert main(["inspect", model, "--edges", str(out), "--json"]) == 0
+    assert out.read_text().startswith("source,target,weight\n")
+    model, _ = learn("chain")
+    capsys.readouterr()
+    assert main(["inspect", model, "--edges", str(out)]) == 2
+    assert_one_error_line(capsys.readouterr(), "--edges", "ising or potts", "ChainCRF")
+    assert main(["inspect", model, "--edges", model]) == 2
+    assert_one_error_line(capsys.readouterr(), "--edges", model)
+
+
+def test_contacts_are_counted_from_1(learn, tmp_path, capsys):
+    model, _ = learn("potts")
+    assert main(["inspect", model]) == 0
+    is_alignment = load(model).notes_["reader"]["alphabet"] is not None
+    assert ("columns of the alignment, the first is 1" in capsys.readouterr().out) == is_alignment
+    model, _ = learn("potts", "--alphabet=-ACD", train=write_alignment(tmp_path / "t.fasta"))
+    assert main(["inspect", model]) == 0
+    assert "columns of the alignment, the first is 1" in capsys.readouterr().out
 
 
 def test_inspect_tells_that_a_model_did_not_converge(tmp_path, capsys):

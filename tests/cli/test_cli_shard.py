@@ -17,7 +17,7 @@ def run(*words):
     return main([str(word) for word in words])
 
 
-@pytest.mark.parametrize("kind", ["chain", "grid", "graph"])
+@pytest.mark.parametrize("kind", ["chain", "grid", "graph", "ising", "potts"])
 def test_shards_give_the_model_of_the_files(kind, tmp_path, capsys):
     train = write_training(kind, tmp_path)
     options = ["--max-iter", 5, "--quiet", "--l2", 0.5]
@@ -44,6 +44,27 @@ def test_several_files_and_shards(tmp_path, capsys):
     assert "folder must be new or empty" in capsys.readouterr().err
 
 
+def test_samples_with_edges_and_what_they_refuse(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("a,b,c\n" + "0,1,1\n1,0,NA\n0,0,1\n1,1,0\n" * 3)
+    (tmp_path / "u.csv").write_text("a,b,c\n0,1,1\n1,0,7\n")
+    (tmp_path / "e.csv").write_text("a,b\nb,c\n")
+    shard = ["shard", "ising", "--out", tmp_path / "s", "--shard-size", 9, "--train"]
+    told = complaint(capsys, *shard, tmp_path / "t.csv", tmp_path / "u.csv")
+    assert "u.csv, sample 2, column 'c': samples must be 0 or 1" in told
+    assert run(*shard, tmp_path / "t.csv", tmp_path / "t.csv", "--quiet") == 0
+    fit = ["fit", "ising", "--shards", tmp_path / "s", "--edges", tmp_path / "e.csv"]
+    assert run(*fit, "--model", tmp_path / "a.ff", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["standard_errors"] is False
+    model = ff.load(tmp_path / "a.ff")
+    assert model.edges_.tolist() == [[0, 1], [1, 2]]
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    told = complaint(
+        capsys, "shard", "potts", "--train", tmp_path / "t.csv", "--out", tmp_path / "p",
+        "--identity", 0.8,
+    )  # fmt: skip
+    assert "--identity must not be given for shards" in told
+
+
 def complaint(capsys, *words):
     assert run(*words) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -57,7 +78,7 @@ def test_complaints_are_one_line(tmp_path, capsys, monkeypatch):
     told = complaint(capsys, "fit", "graph", "--shards", out, "--model", model)
     assert "shards must be those of a GraphCRF" in told
     told = complaint(capsys, "fit", "grid", "--shards", out, "--model", model)
-    assert "l2 must be a number, or numbers by block, for shards" in told
+    assert "l2 must be a number, numbers by block or a RelativePenalty for shards" in told
     told = complaint(capsys, "fit", "grid", "--shards", tmp_path / "no", "--model", model)
     assert "expected a folder of shards with a manifest.json" in told
     told = complaint(capsys, "fit", "grid", "--train", train, "--dask", "x", "--model", model)

@@ -112,6 +112,28 @@ def test_every_example_of_a_batch_has_its_own_bounds(no_exact):
         np.testing.assert_allclose([low[m], high[m]], np.ravel(alone), atol=1e-5)
 
 
+def test_company_does_not_make_bounds_looser(monkeypatch):
+    """Examples that are too many for exact inference together are still exact one by one."""
+    graph = ff.FactorGraph.grid(3, 3, 2)
+    rng = np.random.default_rng(0)
+    batch = ff.graph.Batch.of([graph] * 3)
+    potentials = ff.Potentials(batch.graph, rng.normal(size=(27, 2)), 0.5 * np.eye(2))
+    labels = rng.integers(0, 2, 27).astype(np.int32)
+    together = log_likelihood_bounds(batch, potentials, labels)
+    cost = ff.Exact().run_batch  # refuses more than one example
+
+    def refuse(self, batch, *arguments, **options):
+        if batch.n_examples > 1:
+            raise ff.errors.TooLargeError("refused by the test")
+        return cost.__func__(self, batch, *arguments, **options)
+
+    monkeypatch.setattr(ff.Exact, "run_batch", refuse)
+    for found, expected in zip(
+        log_likelihood_bounds(batch, potentials, labels), together, strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("max_iter", [1, 3])
 def test_bounds_hold_without_convergence(max_iter, no_exact, monkeypatch):
     """The tree-reweighted value proves nothing then; the convex dual still does."""

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 import fieldfit as ff
 from fieldfit._registry import stored_classes
 from fieldfit.errors import FileFormatError, InvalidInputError
+from fieldfit.inference.kikuchi.hypertree_entropy import HypertreeReweighted
 from fieldfit.io.model_file import ModelFile, decode, encode, read_model, write_model
 from fieldfit.learners.base import Learner
 from fieldfit.learners.lbfgs import LBFGS
@@ -121,7 +122,7 @@ def test_arrays_of_objects_are_refused(tmp_path):
 
 def option_classes():
     """Frozen dataclasses of options: objectives, learners, entropies, inferences, penalties."""
-    found = {ff.models.RelativePenalty}
+    found = {ff.models.RelativePenalty, ff.models.FactorType}
     for package in ("entropy", "inference", "objectives", "learners"):
         folder = import_module(f"fieldfit.{package}")
         for info in pkgutil.walk_packages(folder.__path__, f"fieldfit.{package}."):
@@ -129,7 +130,8 @@ def option_classes():
                 is_option = isinstance(value, type) and is_dataclass(value) and name[0] != "_"
                 if is_option and value.__module__ == info.name:
                     is_kind = issubclass(
-                        value, (Objective, Learner, ff.entropy.Entropy, MarginalLoss)
+                        value,
+                        (Objective, Learner, ff.entropy.Entropy, HypertreeReweighted, MarginalLoss),
                     )
                     if is_kind or hasattr(value, "run"):
                         found.add(value)

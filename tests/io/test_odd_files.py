@@ -23,6 +23,8 @@ READERS = {
     "answer": (ff.io.read_answer, b"MAP\n3 0 1 2\n"),
     "samples": (ff.io.read_samples, corpus.CSV),
     "fasta": (ff.io.read_fasta, corpus.FASTA),
+    "a3m": (ff.io.read_alignment, corpus.A3M),
+    "stockholm": (ff.io.read_alignment, corpus.STOCKHOLM),
     "columns": (ff.io.read_columns, corpus.COLUMNS),
     "crfsuite": (read_crfsuite, corpus.CRFSUITE),
     "graphs": (read_graphs, corpus.GRAPHS),

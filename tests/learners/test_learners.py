@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from learning import Failing, Function, Logistic, Remembering, proximal_gradient
@@ -9,9 +11,11 @@ from scipy.optimize import minimize, rosen, rosen_der
 from scipy.special import expit, log_expit, logsumexp, softmax
 
 from fieldfit.errors import InvalidInputError
+from fieldfit.learners import loop
 from fieldfit.learners.base import Penalty, set_pseudo_gradient
 from fieldfit.learners.lbfgs import LBFGS, CorrectionPairs
 from fieldfit.learners.line_search import slope_search, wolfe_search
+from fieldfit.learners.loop import time_limit
 from fieldfit.learners.problem import Problem, ProblemValue
 from fieldfit.learners.registry import make_learner
 from fieldfit.learners.stochastic import SGD, Adam
@@ -528,6 +532,43 @@ def test_trace_and_limit(learner):
     assert seconds == sorted(seconds)
 
 
+MORE = "raise max_iter to 8, say"
+
+
+@pytest.mark.parametrize(
+    ("rows", "clause"),
+    [
+        ([], ""),
+        ([{"objective": 5.0}], f": {MORE}, or loosen tol"),
+        ([{"objective": None}] * 2, f": {MORE}, or loosen tol"),
+        (
+            [{"objective": 5.0}, {"objective": 3.0}, {"objective": 2.0}],
+            f": the objective still fell by 1.5 per iteration, {MORE}",
+        ),
+        (
+            [{"objective": 5.0 + 2e-7}, {"objective": 5.0}],
+            f": the objective fell by only 2e-07 per iteration at last, loosen tol, or {MORE}",
+        ),
+        ([{"objective": 5.0}, {"objective": 5.5}], f"rose by 0.5 per iteration at last, .* {MORE}"),
+        ([{"objective": 5.0, "gap": 0.25}], f": the gap is still 0.25, {MORE}, or loosen tol"),
+        (
+            [{"objective": 5.0, "unconverged": 0.5}],
+            f": gradients of unconverged inference are inexact, so loosen tol, or {MORE}",
+        ),
+    ],
+)
+def test_the_status_at_the_limit_says_what_to_do(rows, clause):
+    said = loop._remedy([{"unconverged": 0.0, **row} for row in rows], 4)
+    assert re.search(clause, said) if "rose" in clause else said == clause
+
+
+@pytest.mark.parametrize("learner", [LBFGS(max_iter=3), Adam(max_iter=3)], ids=["lbfgs", "adam"])
+def test_what_to_do_is_in_the_status(learner):
+    status = learner.minimize(Logistic(), np.zeros(12)).status
+    assert "without convergence: the objective still fell by" in status
+    assert "raise max_iter to 6" in status
+
+
 @pytest.mark.parametrize("learner", [LBFGS(tol=1e-12), Adam(), SGD()], ids=["lbfgs", "adam", "sgd"])
 def test_early_stopping_keeps_the_best_weights(learner):
     kept = []
@@ -553,6 +594,23 @@ def test_progress_bar(capfd):
         assert word in shown
     LBFGS(max_iter=5).minimize(Logistic(), np.zeros(12))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("learner", [LBFGS(), Adam()], ids=["lbfgs", "adam"])
+def test_a_time_limit_ends_a_fit(learner, monkeypatch):
+    """By a clock of the test: every reading is one second later."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr("fieldfit.learners.loop.time.monotonic", lambda: float(next(ticks)))
+    penalty = Penalty(l2=0.1)
+    with time_limit(100.0), time_limit(3.0):
+        fit = learner.minimize(Logistic(), np.zeros(12), penalty=penalty)
+    assert not fit.converged
+    assert 0 < fit.n_iter == len(fit.trace) <= 3
+    assert fit.status.startswith(f"stopped after {fit.n_iter} iterations at the time limit of 3 s")
+    assert np.any(fit.weights != 0)
+    assert learner.minimize(Logistic(), np.zeros(12), penalty=penalty).n_iter > 3
+    with pytest.raises(InvalidInputError, match="seconds must be"):
+        time_limit(0)
 
 
 @pytest.mark.parametrize("n_calls", [1, 2, 7])

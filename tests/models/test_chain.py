@@ -291,7 +291,7 @@ TOKEN = {"a": 1.0}
         ([[TOKEN], [TOKEN]], [[0], [-2]], r"Y\[1\]: integer labels must be at least -1"),
         ([[TOKEN], [TOKEN]], [["A"], [0.5]], r"Y\[1\]: labels must be strings or integers"),
         ([[TOKEN], [TOKEN]], [["A"], [["B"]]], r"Y\[1\]: labels must be strings or integers"),
-        ([[TOKEN], [TOKEN]], ["A", "B"], r"Y\[0\] must be a sequence of labels"),
+        ([[TOKEN], [TOKEN]], ["A", "B"], r"Y must be .* those of one sequence are \[labels\]"),
         ([[TOKEN], [{"a": float("nan")}]], [["A"], ["B"]], r"X\[1\]\[0\]: feature 'a' must be fin"),
         ([[TOKEN], [{"a": None}]], [["A"], ["B"]], r"X\[1\]\[0\]: feature 'a' must be .* NoneType"),
         ([[TOKEN], [{1: 2.0}]], [["A"], ["B"]], r"X\[1\]\[0\]: names of features must be strings"),
@@ -299,7 +299,7 @@ TOKEN = {"a": 1.0}
         (
             [TOKEN, TOKEN],
             [["A"], ["B"]],
-            r"X\[0\] must be a list of feature dictionaries, got dict",
+            r"X must be .* one sequence is \[tokens\]",
         ),
         (
             [np.ones((1, 2)), np.full((1, 2), np.nan)],

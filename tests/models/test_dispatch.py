@@ -46,13 +46,13 @@ FITS = {
 }
 
 CAMEL = ("camel0", "camel", "camel-empirical")
-SURROGATES = ("bethe", "trw", "convex", "mean-field")
+SURROGATES = ("bethe", "trw", "trw-kikuchi", "convex", "mean-field")
 #: Objectives without a problem of their own in any family.
 PLAIN = ("piecewise", "independent", "cf-bethe", "cf-mean-field", "implicit", "procedural")
 HINGES = ("perceptron", "max-margin")
 
 #: Clauses of the status where a general method took the place of a special one.
-COPIED = "the objective was evaluated on one copy of the model for each of the 8 distinct samples"
+COPIED = "the objective was evaluated on one copy of the model for each distinct sample"
 ON_GRAPHS = "so this surrogate likelihood was evaluated on factor graphs"
 NOT_CLOSED = "so its surrogate likelihood was minimised"
 
@@ -69,7 +69,9 @@ def _graphs() -> dict[str, tuple[str, str, str]]:
 
 def _chains() -> dict[str, tuple[str, str, str]]:
     exact = dict.fromkeys(("likelihood", "bethe", "trw"), ("ChainProblem", "LBFGS", ""))
-    other = dict.fromkeys(("convex", "mean-field"), ("TemplateProblem", "LBFGS", ON_GRAPHS))
+    other = dict.fromkeys(
+        ("trw-kikuchi", "convex", "mean-field"), ("TemplateProblem", "LBFGS", ON_GRAPHS)
+    )
     return _graphs() | exact | other
 
 
@@ -89,6 +91,7 @@ def _matchings() -> dict[str, tuple[str, str, str]]:
     return {
         "mle-struct": ("MatchingProblem", "DualFrankWolfe", ""),
         "likelihood": ("ExactMatchings", "LBFGS", ""),
+        "independent": ("IndependentChoices", "LBFGS", ""),
         **dict.fromkeys(HINGES, ("MatchingHinge", "Adam", "")),
     }
 
@@ -139,13 +142,13 @@ def test_problem_and_learner(name, objective, chosen):
 def test_refusals_name_what_works():
     with pytest.raises(
         InvalidInputError,
-        match="objective must be 'mle-struct', 'likelihood', 'max-margin' or 'perceptron' for "
-        "matchings, got PseudoLikelihood",
+        match="objective must be 'mle-struct', 'likelihood', 'independent', 'max-margin' or "
+        "'perceptron' for matchings, got PseudoLikelihood",
     ):
         fitted("MatchingCRF", "pseudolikelihood")
     with pytest.raises(InvalidInputError, match="matchings is exact"):
         fitted("MatchingCRF", "trw")
-    assert FAMILIES["matchings"].works == (*tuple(_matchings())[:2], "max-margin", "perceptron")
+    assert FAMILIES["matchings"].works == (*tuple(_matchings())[:3], "max-margin", "perceptron")
 
 
 @pytest.mark.parametrize("objective", ["camel", "mle-struct"])

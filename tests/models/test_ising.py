@@ -278,7 +278,10 @@ GOOD = random_samples(10).astype(int)
         (np.array([[0, 0.5], [1, 0]]), r"got 0\.5 in row 0, column 1"),
         (np.array([[0, np.inf], [1, 0]]), r"got inf in row 0, column 1"),
         (np.array([["a", "b"]]), "must be numbers"),
-        (np.array([[0, 1], [0, 0]]), "both values in every column, got no 1 in column 0"),
+        (
+            np.array([[0, 1], [0, 0]]),
+            r"both values in every column \(drop .*\), got no 1 in column 0",
+        ),
         (np.array([[0, -1], [1, -1]]), r"label in every column unless .* got none in column 1"),
         (np.array([[0, np.nan], [1, np.nan]]), "got none in column 1"),
     ],
@@ -353,7 +356,7 @@ def test_rows_without_any_entry_change_nothing():
 def test_spin_values_are_not_missing_values():
     samples = random_samples(30, seed=26, values=(-1, 1)).astype(int)
     model = IsingModel(encoding="spin").fit(samples)
-    assert model._samples.n_complete == model._samples.n_rows
+    assert model._data.samples.n_complete == model._data.samples.n_rows
     with pytest.raises(InvalidInputError, match=r"-1 or 1.*got 0 in row"):
         IsingModel(encoding="spin").fit(GOOD)
 

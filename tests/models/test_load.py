@@ -19,7 +19,7 @@ from fieldfit.io.model_file import read_model, write_model
 from fieldfit.models.base import FieldEstimator
 from fieldfit.models.chain.chain_crf import ChainCRF
 from fieldfit.models.chain.skip_chain_crf import SkipChainCRF
-from fieldfit.models.graph_crf import GraphCRF
+from fieldfit.models.graphs.graph_crf import GraphCRF
 from fieldfit.models.grid_crf import GridCRF
 from fieldfit.models.loading import load
 from fieldfit.models.matching_crf import MatchingCRF

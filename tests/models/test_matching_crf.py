@@ -254,6 +254,53 @@ def test_the_exact_gradient():
         np.testing.assert_allclose(found.gradient[k], difference / 2e-5, rtol=1e-7)
 
 
+def _independent_value(polytope, features, matched, weights):
+    """`IndependentChoices`, node by node."""
+    scores, value = features @ weights, 0.0
+    if polytope.capacities is not None:
+        return float(np.sum(np.log1p(np.exp(scores)) - matched * scores))
+    for node in range(polytope.n_nodes):
+        own = (polytope.ends == node).any(axis=1)
+        choices = [*scores[own], *([0.0] if node in polytope.alone else [])]
+        value += np.log(np.sum(np.exp(choices))) - matched[own] @ scores[own]
+    return value
+
+
+@pytest.mark.parametrize("perfect", [True, False])
+@pytest.mark.parametrize("shape", ["square", "wide", "general", "capacities"])
+def test_independent_choices(shape, perfect):
+    from fieldfit.models.matching_problems import IndependentChoices, MatchingExample
+
+    rng = np.random.default_rng(1)
+    n, m = (4, 6) if shape == "wide" else (4, 4)
+    capacities = (np.full(n, 2), np.full(m, 2)) if shape == "capacities" else None
+    kind = "general" if shape == "general" else "bipartite"
+    polytope = MatchingPolytope(np.ones((n, m), dtype=bool), kind, perfect, capacities)
+    features = rng.normal(size=(polytope.n_edges, 2))
+    matched = np.zeros(polytope.n_edges)
+    matched[rng.integers(polytope.n_edges)] = 1.0  # the formula asks for no matching
+    given = [MatchingExample(polytope, features, matched, 1.5)]
+    problem = IndependentChoices(ff.objectives.Independent(), given, 1.0, None)
+    weights = np.array([0.7, -0.4])
+
+    def value(weights):
+        return 1.5 * _independent_value(polytope, features, matched, weights)
+
+    found = problem.evaluate(weights)
+    np.testing.assert_allclose(found.value, value(weights), rtol=1e-12)
+    for k in range(2):
+        step = 1e-5 * np.eye(2)[k]
+        difference = (value(weights + step) - value(weights - step)) / 2e-5
+        np.testing.assert_allclose(found.gradient[k], difference, rtol=1e-7)
+
+
+def test_independent_choices_learn_and_match():
+    X, Y = examples(5, 5, 40, 6)
+    crf = ff.MatchingCRF("independent", l2=0.1).fit(X, Y)
+    assert crf.converged_
+    assert crf.score(X, Y) > ff.MatchingCRF("likelihood", l2=1.0).fit(X, Y).score(X, Y) - 0.1
+
+
 @pytest.mark.parametrize("objective", ["max-margin", "perceptron"])
 @pytest.mark.filterwarnings("ignore:MatchingCRF. stopped at max_iter")  # not separable
 def test_learning_by_mistakes(objective):

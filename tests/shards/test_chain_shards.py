@@ -142,7 +142,5 @@ def test_bad_sequences_are_refused_in_a_sentence(tmp_path):
         ff.ChainCRF(learner="adam").fit(shards)
     with pytest.raises(InvalidInputError, match=r"written with min_freq=2\.0 as here"):
         ff.ChainCRF(min_freq=2).fit(shards)
-    with pytest.raises(
-        InvalidInputError, match="estimator must be a ChainCRF, GridCRF or GraphCRF"
-    ):
+    with pytest.raises(InvalidInputError, match="estimator must be a ChainCRF, GridCRF, GraphCRF"):
         ff.shards.write(tmp_path / "skip", ff.SkipChainCRF(skip_edges="w"), zip(X, Y, strict=True))

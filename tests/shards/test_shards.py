@@ -15,7 +15,10 @@ from scipy.sparse import csr_matrix
 import fieldfit as ff
 from fieldfit.errors import FileFormatError, InvalidInputError, WorkersLostError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.memos import memos_of
+from fieldfit.learners import loop
 from fieldfit.models import conditional
+from fieldfit.shards.problem_files import ProblemFile
 from fieldfit.shards.shard_problem import ShardProblem
 from fieldfit.shards.state_files import StateFile
 from fieldfit.shards.workplace import Answer, Call, Request, Workplace, packed, unpacked
@@ -71,6 +74,10 @@ CASES = {
     "threads": lambda: (grid(n_jobs=2), *pictures()),
     "features of edges": lambda: (grid(edge_features=True, batch_size=2), *pictures()),
     "contrastive": lambda: (graph(), *graphs(count=9)),
+    "relative penalty": lambda: (
+        grid(edge_features=True).set_params(l2=ff.models.RelativePenalty(1e-3, couplings=0.01)),
+        *pictures(),
+    ),
     "edges with features": lambda: (graph("trw"), *graphs(count=9, n_edge_features=2)),
 }
 
@@ -192,6 +199,40 @@ def test_a_worker_that_lacks_a_state_replays_the_log(tmp_path, memory):
     np.testing.assert_array_equal(twice.value.gradient, answers[3].value.gradient)
 
 
+@pytest.mark.filterwarnings("ignore::fieldfit.ConvergenceWarning")
+@pytest.mark.parametrize("learner", [None, "adam"])
+def test_the_log_is_short_without_a_checkpoint(tmp_path, monkeypatch, learner):
+    X, Y = pictures()
+    shards = write(tmp_path / "shards", grid(), X, Y)
+    plain = grid(learner=learner, batch_size=2).fit(X, Y)
+    assert same_fit(plain, grid(learner=learner, batch_size=2).fit(shards))
+    monkeypatch.setattr(loop, "LOG_ITERATIONS", 2)
+    longest, values = 0, ShardProblem._values
+
+    def watched(self, calls):
+        nonlocal longest
+        found = values(self, calls)
+        longest = max([longest, *map(len, self._logs.values())])
+        return found
+
+    monkeypatch.setattr(ShardProblem, "_values", watched)
+    reset = grid(learner=learner, batch_size=2).fit(X, Y)
+    assert same_fit(reset, grid(learner=learner, batch_size=2).fit(shards))
+    assert not np.array_equal(reset.weights_, plain.weights_)  # messages are in the last bits
+    assert 0 < longest <= 6
+
+
+@pytest.mark.filterwarnings("ignore::fieldfit.ConvergenceWarning")
+def test_many_weights_make_the_log_shorter(monkeypatch):
+    X, Y = pictures()
+    plain = grid().fit(X, Y)
+    monkeypatch.setattr(loop, "LOG_BYTES", 2 * 8 * len(plain.weights_) + 2)
+    by_bytes = grid().fit(X, Y)
+    monkeypatch.setattr(loop, "LOG_ITERATIONS", 2)
+    monkeypatch.setattr(loop, "LOG_BYTES", 2**30)
+    assert same_fit(by_bytes, grid().fit(X, Y))
+
+
 def test_states_on_disk_are_the_same_bit_by_bit(tmp_path):
     old, new = FactorGraph.chain(3, 2), FactorGraph.chain(3, 2)
     message = np.random.default_rng(0).normal(size=1000)
@@ -205,6 +246,44 @@ def test_states_on_disk_are_the_same_bit_by_bit(tmp_path):
     assert zeros.strides == (0,)
     found[0] = 7.0  # private
     assert not any(tmp_path.iterdir())  # the file has no name
+
+
+@pytest.mark.filterwarnings("ignore::fieldfit.ConvergenceWarning")
+def test_prepared_shards_are_not_made_again(tmp_path, monkeypatch):
+    X, Y = graphs(count=9)
+    write(tmp_path / "shards", graph("trw"), X, Y)
+    shards = ff.shards.Shards(tmp_path / "shards", memory=0, scratch=tmp_path)
+    made, load = [], Workplace.load
+    monkeypatch.setattr(
+        Workplace, "load", lambda self, shard: (made.append(shard), load(self, shard))[1]
+    )
+    crf = graph("trw")
+    crf.fit(shards)
+    assert sorted(made) == sorted(2 * list(range(len(shards))))  # of independent variables, too
+    assert not any(path.is_file() for path in tmp_path.iterdir())  # files have no names
+
+
+@pytest.mark.filterwarnings("ignore::fieldfit.ConvergenceWarning")
+def test_a_stored_problem_is_the_same_with_its_memos(tmp_path):
+    X, Y = graphs(count=3)
+    crf = graph("trw").fit(X, Y)
+    problem = crf._problem(crf._objective(), X, Y, None)
+    value = problem.evaluate(crf.weights_)
+    problem.take_warm_start()
+    file = ProblemFile(tmp_path)
+    stored = [file.store(problem) for _ in range(2)][1]
+    found = file.load(stored)
+    old, new = problem.parts[0].batch.graph, found.parts[0].batch.graph
+    assert old is not new
+    assert new is found.graphs()[0]
+    assert memos_of(new).keys() == memos_of(old).keys() >= {"counting numbers"}
+    for name, array in vars(old).items():
+        if isinstance(array, np.ndarray):
+            again = getattr(new, name)
+            np.testing.assert_array_equal(array, again)
+            assert array.flags.writeable == again.flags.writeable  # what kernels are compiled for
+            assert again.flags.aligned
+    np.testing.assert_array_equal(found.evaluate(crf.weights_).gradient, value.gradient)
 
 
 def test_gradients_travel_short_where_they_are_sparse():
@@ -378,7 +457,7 @@ def test_an_altered_manifest_is_refused(tmp_path):
     for change, sentence in {
         ("kind", "GraphCRF"): "expected the digest of its content",
         ("format", "x"): "expected format fieldfit-shards, found 'x'",
-        ("version", 99): "expected version 1 at most, found 99",
+        ("version", 99): "expected version 2 at most, found 99",
         ("shards", ()): "expected at least one shard, found none",
         ("model", 3): "expected 'model' to be an object",
     }.items():

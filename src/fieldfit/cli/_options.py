@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Callable
 
-__all__ = ["count", "number", "word_pair", "words"]
+__all__ = ["choices_by_name", "count", "number", "word_pair", "words"]
 
 
 def number(
@@ -54,6 +54,22 @@ def words(text: str) -> list[str]:
             f"must be different names separated by commas, got {text!r}"
         )
     return found
+
+
+def choices_by_name(choices: tuple[str, ...]) -> Callable[[str], dict[str, str]]:
+    """Different names with one of ``choices`` each: ``NAME=CHOICE,...``."""
+
+    def parse(text: str) -> dict[str, str]:
+        pairs = [tuple(map(str.strip, one.split("=", 1))) for one in text.split(",")]
+        found = {pair[0]: pair[-1] for pair in pairs if len(pair) == 2 and pair[0]}
+        if len(found) < len(pairs) or not set(found.values()) <= set(choices):
+            raise argparse.ArgumentTypeError(
+                "must be different names with one of "
+                f"{', '.join(choices)} each, as NAME={choices[-1]},..., got {text!r}"
+            )
+        return found
+
+    return parse
 
 
 def word_pair(text: str) -> tuple[str, str]:

@@ -80,6 +80,15 @@ def _add_kind(kinds: argparse._SubParsersAction[Any], kind: Kind) -> None:
     files.add_argument(
         "--checkpoint", metavar="F", help="file to write progress to, and to resume from"
     )
+    files.add_argument(
+        "--report", metavar="F", help="write a page about the fit (HTML, one file, no network)"
+    )
+    files.add_argument(
+        "--test",
+        metavar="F",
+        nargs="+",
+        help="data that the report shows predictions for (default: the training data)",
+    )
     learning = parser.add_argument_group("learning")
     learning.add_argument(
         "--objective",
@@ -155,6 +164,11 @@ def run(args: argparse.Namespace) -> int:
         _, validation = reader.read(args.validation)
         reporter.note(f"validation data: {validation.summary}")
 
+    test = None
+    if args.test is not None:
+        _, test = reader.read(args.test)
+        reporter.note(f"test data: {test.summary}")
+
     estimator = _estimator(args, reader)
     begin = time.perf_counter()
     with reporter.warnings_at_the_end():
@@ -170,6 +184,9 @@ def run(args: argparse.Namespace) -> int:
     estimator.notes_ = {"reader": reader.as_notes(), "train": data.files, "data": data.summary}
     estimator.save(args.model)
     fields = _fields(args, estimator, data, seconds, accuracy) | extra
+    if args.report is not None:
+        _write_report(args, estimator, data if test is None else test)
+        fields["report"] = args.report
     if args.json:
         print_json(fields)
     elif not args.quiet:
@@ -182,6 +199,18 @@ def _training(args: argparse.Namespace) -> tuple[Any, Data]:
     if getattr(args, "shards", None) is None:
         return args.kind.reader(args).read(args.train)
     return open_shards(args.kind, args)
+
+
+def _write_report(args: argparse.Namespace, estimator: Any, data: Data) -> None:
+    """The page about the fit, on examples that are in memory."""
+    from fieldfit.report.kinds.base import Request
+    from fieldfit.report.report_page import write_report
+
+    has_data = getattr(args, "shards", None) is None or args.test is not None
+    shown = (data.examples, data.labels) if has_data else (None, None)
+    request = Request(estimator, *shown, **args.kind.report_names(estimator))
+    with located(data):
+        write_report(args.report, request, args.command_line)
 
 
 def _estimator(args: argparse.Namespace, reader: Any) -> Any:
@@ -202,9 +231,18 @@ def _estimator(args: argparse.Namespace, reader: Any) -> Any:
 
 def _check_files(args: argparse.Namespace) -> None:
     """Refuse, before any work, outputs that cannot be written or that are also inputs."""
-    outputs = {"--model": args.model, "--checkpoint": args.checkpoint}
+    outputs = {
+        "--model": args.model,
+        "--checkpoint": args.checkpoint,
+        "--report": args.report,
+    }
     outputs |= args.kind.output_files(args)
-    require_new(outputs, [*(args.train or ()), *(args.validation or ())])
+    inputs = [*(args.train or ()), *(args.validation or ()), *(args.test or ())]
+    require_new(outputs, inputs)
+    if args.test is not None and args.report is None:
+        from fieldfit.errors import InvalidInputError
+
+        raise InvalidInputError("--test needs --report, which shows the model on the data")
     if getattr(args, "dask", None) is not None and args.shards is None:
         from fieldfit.errors import InvalidInputError
 
@@ -257,6 +295,8 @@ def _summary(args: argparse.Namespace, fields: dict[str, Any], data: Data) -> di
         shown["accuracy"] = f"{fields['accuracy']:.4f} on the training data"
     shown["time"] = f"{fields['seconds']:.3g} s"
     shown["model"] = f"{args.model}, {format_bytes(os.path.getsize(args.model))}"
+    if "report" in fields:
+        shown["report"] = f"{args.report}, {format_bytes(os.path.getsize(args.report))}"
     if "contacts" in fields:
         shown["contacts"] = fields["contacts"]
     return shown

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import math
 import os
 from typing import Any
 
 from fieldfit.cli._options import count
-from fieldfit.cli._output import format_bytes, format_ending, format_pairs, format_table, print_json
+from fieldfit.cli._output import (
+    format_bytes,
+    format_ending,
+    format_pairs,
+    format_table,
+    print_json,
+    require_new,
+)
 from fieldfit.cli.kinds.registry import load_model
 
 __all__ = ["add_parser", "run"]
@@ -26,6 +35,7 @@ EXAMPLES = """\
 examples:
   fieldfit inspect chunks.ff
   fieldfit inspect network.ff --top 50 --json
+  fieldfit inspect network.ff --edges network.csv
 """
 
 #: Parameters of estimators that say nothing about the model.
@@ -46,12 +56,20 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--top", metavar="N", type=count(0), default=20, help="strongest weights (default: 20)"
     )
+    parser.add_argument(
+        "--edges",
+        metavar="F",
+        help="write the network of an ising or potts model: CSV with source, target, weight and, "
+        "where the model has them, standard_error",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the model, tell."""
     kind, model = load_model(args.model)
+    if args.edges is not None:
+        _write_edges(args, model)
     parameters = model.get_params(deep=False)
     options = {
         name: value
@@ -79,16 +97,37 @@ def run(args: argparse.Namespace) -> int:
         "train": notes.get("train"),
         "data": notes.get("data"),
         "reader": notes.get("reader"),
-        "strongest": dict(tables),
+        "strongest": {table.title: table.rows for table in tables},
     }
     if args.json:
         print_json(fields)
         return 0
     print(format_pairs(_pairs(fields, about)))
-    for title, rows in tables:
-        if rows:
-            print(f"\n{title}\n{format_table(list(rows[0]), rows)}")
+    for table in tables:
+        if table.rows:
+            print(f"\n{table.heading}\n{format_table(list(table.rows[0]), table.rows)}")
     return 0
+
+
+def _write_edges(args: argparse.Namespace, model: Any) -> None:
+    """The edge list as programs for networks read it."""
+    from fieldfit.errors import InvalidInputError
+    from fieldfit.io._atomic_file import write_atomically
+
+    require_new({"--edges": args.edges}, [args.model])
+    if not hasattr(model, "edge_list"):
+        raise InvalidInputError(
+            f"--edges needs an ising or potts model, got a {type(model).__name__}"
+        )
+    edges = model.edge_list()
+    columns = ["source", "target", "weight"]
+    if any(edge.standard_error is not None for edge in edges):
+        columns.append("standard_error")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([getattr(edge, column) for column in columns] for edge in edges)
+    write_atomically(args.edges, [text.getvalue().encode()])
 
 
 def _trace(trace: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from fieldfit.cli import demo, fit, infer, inspect, predict, score, shard
+from fieldfit.cli import compare, demo, fit, infer, inspect, predict, score, shard
 from fieldfit.errors import InvalidInputError, MissingDependencyError, WorkersLostError
 
 __all__ = ["main"]
 
-COMMANDS = (infer, fit, shard, predict, score, inspect, demo)
+COMMANDS = (infer, fit, compare, shard, predict, score, inspect, demo)
 
 EXAMPLES = """\
 examples:
@@ -31,6 +32,7 @@ examples:
   fieldfit infer model.uai --task MAP --json    a best labelling, as one JSON object
   fieldfit fit chain --train train.txt --model chunks.ff
   fieldfit predict --model chunks.ff test.txt   labels of new sequences
+  fieldfit compare chain --train train.txt --out which      which objective for these data
   fieldfit shard grid --train *.npz --out data  examples that stay on disk, for fit --shards
   fieldfit demo                                 learn to restore noisy digits, write a page
   fieldfit fit --help                           kinds of models that can be learned
@@ -42,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     try:
         args = _build_parser().parse_args(argv)
+        args.command_line = shlex.join(["fieldfit", *(sys.argv[1:] if argv is None else argv)])
     except SystemExit as stop:  # argparse has said what it had to say
         return int(stop.code or 0)
     with warnings.catch_warnings():

@@ -51,7 +51,7 @@ def _add_kind(kinds: argparse._SubParsersAction[Any], kind: Kind) -> None:
         "--shard-size",
         metavar="N",
         type=count(1),
-        help="variables and edges of a shard, at most (default: 2**20)",
+        help="variables and edges (entries of a table) of a shard, at most (default: 2**20)",
     )
     kind.add_options(parser.add_argument_group(f"options of {kind.name}"))
     output = parser.add_argument_group("output")
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
     kind: Kind = args.kind
     stream = _Stream(kind.reader(args), args.train)
+    kind.check_shards(args)
     estimator = find(kind.estimator)(**kind.parameters(args, stream.reader))
     show = int(not args.quiet and not args.json and sys.stderr.isatty())
     with Reporter(quiet=args.quiet or args.json).warnings_at_the_end():
@@ -106,13 +107,16 @@ class _Stream:
     n_before: int = 0
     n_read: int = field(default=0, repr=False)
 
-    def examples(self) -> Iterator[tuple[Any, Any]]:
+    def examples(self) -> Iterator[Any]:
+        """Pairs of features and labels; a table of samples is one piece."""
         for file in self.files:
             self.reader, self.data = self.reader.read([file])
             self.n_before = self.n_read
             self.n_read += len(self.data.examples)
-            assert self.data.labels is not None
-            yield from zip(self.data.examples, self.data.labels, strict=True)
+            if self.data.labels is None:
+                yield self.data.examples
+            else:
+                yield from zip(self.data.examples, self.data.labels, strict=True)
 
     def notes(self) -> dict[str, Any]:
         return {"reader": self.reader.as_notes(), "train": self.files}
@@ -131,7 +135,8 @@ def open_shards(kind: Kind, args: argparse.Namespace) -> tuple[Reader, Data]:
     if isinstance(notes, dict):
         reader = type(reader).from_notes(notes)
     summary = f"{shards.manifest.n_examples} examples in {len(shards)} shards"
-    return reader, Data([args.shards], shards, None, lambda *_: args.shards, summary)
+    columns = getattr(reader, "columns", None) or ()
+    return reader, Data([args.shards], shards, None, lambda *_: args.shards, summary, columns)
 
 
 @contextmanager
@@ -144,11 +149,15 @@ def dask_client(address: str | None) -> Iterator[Any]:
 
     try:
         from distributed import Client
+        from distributed.comm.addressing import parse_address
+        from distributed.comm.registry import get_backend
     except ImportError as error:
         raise MissingDependencyError(
             "--dask needs Dask, which is not installed: pip install 'fieldfit[dask]'"
         ) from error
     try:
+        # a client of an address that is none ends with an error when it is collected
+        get_backend(parse_address(address)[0])
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInputError(

@@ -58,6 +58,13 @@ class NoisyDigits:
         """The same pictures and the same deviations, scaled differently."""
         return replace(self, noise=noise)
 
+    def small(self) -> NoisyDigits:
+        """One picture to learn from and one to test, for a run whose results do not matter."""
+        chosen = [0, self.n_train]
+        return replace(
+            self, clean=self.clean[chosen], deviations=self.deviations[chosen], n_train=1
+        )
+
     @property
     def noisy(self) -> FloatArray:
         """What is seen of all pictures."""

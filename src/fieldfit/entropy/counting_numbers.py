@@ -18,7 +18,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +28,7 @@ from fieldfit._validation import require_number, shown
 from fieldfit.entropy.tree_weights import TOLERANCE, is_mixture_of_forests, tree_weights
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph, require_factor_graph
+from fieldfit.graph.memos import Memo
 from fieldfit.graph.spanning_forests import label_components
 
 __all__ = ["Bethe", "Convex", "CountingNumbers", "Entropy", "TreeReweighted"]
@@ -123,7 +123,7 @@ class Entropy(ABC):
     def counting_numbers(self, graph: FactorGraph) -> CountingNumbers:
         """Counting numbers of ``graph``, kept as long as the graph lives."""
         require_factor_graph(graph)
-        kept = _kept_numbers.setdefault(graph, {})
+        kept: dict[Entropy, CountingNumbers] = _kept_numbers.setdefault(graph, {})
         numbers = kept.get(self)
         if numbers is None:
             numbers = self.compute(graph)
@@ -148,7 +148,7 @@ class Entropy(ABC):
 
 
 # weak keys, and values that do not refer to the graph: a graph takes its numbers with it
-_kept_numbers: WeakKeyDictionary[FactorGraph, dict[Entropy, CountingNumbers]] = WeakKeyDictionary()
+_kept_numbers = Memo("counting numbers")
 
 
 @dataclass(frozen=True)
@@ -277,6 +277,11 @@ class Convex(Entropy):
     Concave.  An upper bound if every variable is counted at least once in total, by Shearer's
     inequality (Chung, Graham, Frankl and Shearer 1986): non-negative weights of sets that cover
     every variable with total weight at least 1 give ``sum of w_S H(y_S) >= H(y)``.
+
+    Parameters
+    ----------
+    unary, factor
+        The counting numbers of variables and factors.
 
     Examples
     --------

@@ -94,6 +94,11 @@ def out_of_fold(
     random_state
         Of the folds.
 
+    Returns
+    -------
+    OutOfFold
+        Log-probabilities of these rows, and a classifier for new ones.
+
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression

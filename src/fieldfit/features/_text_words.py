@@ -30,6 +30,20 @@ def word_shape(word: str, max_run: int = 4) -> str:
     Of a run of one kind, ``max_run`` characters are kept: with 1 the shape says only which kinds
     follow each other.
 
+    Parameters
+    ----------
+    word
+        The word.
+    max_run
+        Characters that are kept of a run of one kind.
+
+    Returns
+    -------
+    str
+        The shape.
+
+    Examples
+    --------
     >>> word_shape("McDonald"), word_shape("1996-08-22"), word_shape("U.N.")
     ('XxXxxxx', 'dddd-dd-dd', 'X.X.')
     >>> word_shape("McDonald", max_run=1)

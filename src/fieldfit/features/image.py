@@ -99,6 +99,18 @@ def superpixels(
 def region_graph(segments: ArrayLike) -> IndexArray:
     """Edges ``(E, 2)`` between regions that touch, each once, the smaller number first.
 
+    Parameters
+    ----------
+    segments
+        ``(height, width)``, the region of each pixel, from `superpixels`.
+
+    Returns
+    -------
+    array
+        ``(E, 2)``.
+
+    Examples
+    --------
     >>> region_graph([[0, 0, 1], [2, 2, 1]])
     array([[0, 1],
            [0, 2],
@@ -113,6 +125,18 @@ def boundary_features(image: ArrayLike, segments: ArrayLike) -> FloatArray:
     Length of the common boundary (in parts of the geometric mean of the square roots of the two
     areas), likeness of the two colours ``exp(-d)``, and the product of both; ``d`` is the distance
     of the mean colours in Lab, divided by its mean over the picture.
+
+    Parameters
+    ----------
+    image
+        ``(height, width, 3)``, bytes or numbers in [0, 1].
+    segments
+        ``(height, width)``, the region of each pixel, from `superpixels`.
+
+    Returns
+    -------
+    array
+        ``(E, 3)``.
     """
     import_scikit_image()
     from skimage.color import rgb2lab
@@ -133,6 +157,18 @@ def region_features(image: ArrayLike, segments: ArrayLike) -> FloatArray:
 
     Colour, texture, place and form of the region, of its neighbours, and of the whole picture.
     Values are of the order of 1, but not standardised.
+
+    Parameters
+    ----------
+    image
+        ``(height, width, 3)``, bytes or numbers in [0, 1].
+    segments
+        ``(height, width)``, the region of each pixel, from `superpixels`.
+
+    Returns
+    -------
+    array
+        ``(N, F)``.
     """
     import_scikit_image()
     pixels, regions = _checked_pair(image, segments)
@@ -146,6 +182,13 @@ def region_features(image: ArrayLike, segments: ArrayLike) -> FloatArray:
 def region_feature_names() -> list[str]:
     """Names of the columns of `region_features`.
 
+    Returns
+    -------
+    list of str
+        One for each column.
+
+    Examples
+    --------
     >>> names = region_feature_names()
     >>> names[3], names[-1]
     ('mean lightness', "picture's spread laplacian at 1 in row 2")
@@ -161,6 +204,22 @@ def region_labels(
     Pixels of label ``-1`` do not count.  A region is ``-1`` if it has no others, or if less than
     ``min_share`` of all its pixels have the commonest label; of equal ones the smallest is taken.
 
+    Parameters
+    ----------
+    labels
+        ``(height, width)``, ``-1`` where missing.
+    segments
+        ``(height, width)``, the region of each pixel, from `superpixels`.
+    min_share
+        Share of its pixels that must have the label.
+
+    Returns
+    -------
+    array
+        ``(N,)``.
+
+    Examples
+    --------
     >>> region_labels([[1, 1, -1], [1, 0, -1]], [[0, 0, 1], [0, 0, 1]])
     array([ 1, -1], dtype=int32)
     """
@@ -195,6 +254,20 @@ def region_labels(
 def paint(values: ArrayLike, segments: ArrayLike) -> NDArray[Any]:
     """Values ``(N, ...)`` of regions as values ``(height, width, ...)`` of their pixels.
 
+    Parameters
+    ----------
+    values
+        One for each region.
+    segments
+        ``(height, width)``, the region of each pixel, from `superpixels`.
+
+    Returns
+    -------
+    array
+        One value for each pixel.
+
+    Examples
+    --------
     >>> paint([5, 7], [[0, 0, 1], [0, 1, 1]])
     array([[5, 5, 7],
            [5, 7, 7]])
@@ -215,6 +288,20 @@ def stretched(image: ArrayLike, by_channel: bool = False, percent: float = 0.5) 
 
     All but ``percent`` of the values at either end then fill [0, 1].  ``by_channel`` does so for
     red, green and blue apart, which takes out the colour of the light as well.
+
+    Parameters
+    ----------
+    image
+        ``(height, width, 3)``, bytes or numbers in [0, 1].
+    by_channel
+        Whether to stretch each channel for itself.
+    percent
+        Of the values at either end that may leave [0, 1].
+
+    Returns
+    -------
+    array
+        Of the same shape, numbers in [0, 1].
     """
     pixels = checked_image(image)
     require_flag("by_channel", by_channel)

@@ -151,6 +151,11 @@ def sentence_features(
     options
         Which features.
 
+    Returns
+    -------
+    list of dicts
+        One for each token.
+
     Examples
     --------
     >>> few = TextFeatures(prefixes=0, suffixes=1, window=1, conjunctions=False, nearby=0)
@@ -214,6 +219,11 @@ def document_features(
     options
         Which features.
 
+    Returns
+    -------
+    list of lists of dicts
+        One dictionary for each token of each sentence.
+
     Examples
     --------
     >>> document = [["Peter", "Blackburn"], ["Yesterday", "Blackburn", "slept"]]
@@ -275,6 +285,11 @@ def repeated_capitalised(
     fold
         Whether ``GERMANY`` is linked to ``Germany``.
 
+    Returns
+    -------
+    list of pairs
+        Positions ``(i, j)``, ``i < j``.
+
     Examples
     --------
     >>> repeated_capitalised("The bank said Bank of Spain is the Bank".split())
@@ -308,6 +323,20 @@ def drop_rare(sequences: Sequence[Sequence[dict[str, Any]]], min_count: int = 2)
 
     A feature that occurs once only helps a model to remember its training data.
 
+    Parameters
+    ----------
+    sequences
+        Of feature dictionaries.
+    min_count
+        Tokens that must have a feature.
+
+    Returns
+    -------
+    list
+        The same sequences, with fewer features.
+
+    Examples
+    --------
     >>> drop_rare([[{"w": "a", "x": True}, {"w": "b", "x": True}]])
     [[{'x': True}, {'x': True}]]
     """

@@ -25,6 +25,15 @@ __all__ = ["Batch"]
 class Batch:
     """A union graph and where each example's variables and factors lie in it.
 
+    Parameters
+    ----------
+    graph
+        The disjoint union.
+    variable_offsets, factor_offsets
+        Where the variables and factors of each example begin, and where the last ones end.
+    graphs
+        The graphs of the examples.  `Batch.of` makes all of this from them.
+
     Examples
     --------
     >>> batch = Batch.of([FactorGraph.chain(3, 2), FactorGraph.chain(5, 4)])

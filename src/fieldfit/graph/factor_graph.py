@@ -32,6 +32,7 @@ from fieldfit._validation import (
 from fieldfit.errors import InvalidInputError, Place, TooLargeError
 from fieldfit.graph.ragged import offsets_of
 from fieldfit.graph.structure import Structure, count_cycles, slots_by_variable
+from fieldfit.report.page_parts import small_table
 
 __all__ = ["FactorGraph", "checked_pairs", "require_factor_graph"]
 
@@ -255,6 +256,16 @@ class FactorGraph:
             fewest, most = int(self.cardinalities.min()), int(self.cardinalities.max())
             labels = f"{fewest} labels" if fewest == most else f"{fewest}-{most} labels"
         return f"FactorGraph({self.n_variables} variables, {labels}; factors: {arities or 'none'})"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks."""
+        rows: dict[str, Any] = {"variables": self.n_variables, "factors": self.n_factors}
+        for arity in np.unique(self.arities).tolist():
+            rows[f"factors of arity {arity}"] = int((self.arities == arity).sum())
+        if self.n_variables:
+            rows["fewest labels"] = int(self.cardinalities.min())
+            rows["most labels"] = int(self.cardinalities.max())
+        return small_table("FactorGraph", rows)
 
 
 # -- checks -------------------------------------------------------------------------------

@@ -137,7 +137,24 @@ class Potentials(_GraphVector):
 
 
 class Beliefs(_GraphVector):
-    """Marginals, pseudo-marginals or label indicators of a graph."""
+    """Marginals, pseudo-marginals or label indicators of a graph.
+
+    Parameters
+    ----------
+    graph
+        The structure.
+    unary_values, factor_values
+        The two flat vectors, laid out as the module `fieldfit.graph` describes;
+        `Beliefs.from_labels` and the inferences make them.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(2, 2)
+    >>> beliefs = ff.infer(graph, ff.Potentials(graph, [[0.0, 0.0], [0.0, 0.0]])).beliefs
+    >>> beliefs.unary(0).tolist(), beliefs.factor(0).shape
+    ([0.5, 0.5], (2, 2))
+    """
 
     def __init__(
         self, graph: FactorGraph, unary_values: ArrayLike, factor_values: ArrayLike

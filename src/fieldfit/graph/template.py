@@ -6,16 +6,16 @@ table ``r`` with feature vector ``x_r`` gets
     th_r(s) = sum_d x_r[d] W[d, g(s)]
 
 where ``g`` ties the entries ``s`` of a table: all different (full), ``(k, l)`` with ``(l, k)``
-(symmetric), or only the diagonal (Potts).  Without features ``x_r = 1``.  So ``th = Phi w`` and
-``Phi^T`` of a vector laid out like potentials (beliefs, gradients) are two products and a scatter,
-for all tables of all examples at once.
+(symmetric), only the diagonal (Potts), or entries with as many equal labels (robust Potts).
+Without features ``x_r = 1``.  So ``th = Phi w`` and ``Phi^T`` of a vector laid out like potentials
+(beliefs, gradients) are two products and a scatter, for all tables of all examples at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,6 +32,7 @@ from fieldfit.numeric.compile import kernel
 
 __all__ = [
     "Block",
+    "PairTying",
     "Template",
     "Tying",
     "add_shared",
@@ -103,7 +104,10 @@ def gather_tied(vector: FloatArray, groups: LongArray, starts: LongArray, out: F
 
 # -- blocks and templates -----------------------------------------------------------------
 
-Tying = Literal["full", "symmetric", "potts", "potts-labels"]
+#: Which entries of a table share a parameter (`tie_entries` has the formulas).
+Tying = Literal["full", "symmetric", "potts", "potts-labels", "robust-potts"]
+#: The same for tables of two labels, where robust Potts is Potts.
+PairTying = Literal["full", "symmetric", "potts", "potts-labels"]
 
 
 @dataclass(frozen=True)
@@ -280,6 +284,13 @@ class Block:
 class Template:
     """Blocks of weights over one graph (usually the union of a batch).
 
+    Parameters
+    ----------
+    graph
+        The structure that potentials are made for.
+    blocks
+        The `Block` objects, in the order of the weights.
+
     Examples
     --------
     >>> graph = FactorGraph.chain(3, 2)
@@ -344,19 +355,45 @@ class Template:
 
 
 def tie_entries(shape: tuple[int, ...], tying: Tying) -> tuple[LongArray, tuple[int, ...]]:
-    """Parameter of every entry of a table (row-major), and the shape of the parameters."""
-    size = int(np.prod(shape, dtype=np.int64))
+    """Parameter of every entry of a table (row-major), and the shape of the parameters.
+
+    With ``n_k`` the number of variables that have label ``k`` in an entry ``y``, of ``n`` in all,
+
+    ====================  =================================================================
+    ``"full"``            ``V(y) = w[y_1, ..., y_n]``
+    ``"symmetric"``       ``V(y) = w[n_0, n_1, ...]``, sorted labels in the order of entries
+    ``"potts-labels"``    ``V(y) = w[k]`` if ``n_k = n``, else 0
+    ``"potts"``           ``V(y) = w`` if ``n_k = n`` for some ``k``, else 0
+    ``"robust-potts"``    ``V(y) = w[max_k n_k]``, 0 for the smallest value that can be
+    ====================  =================================================================
+
+    Robust Potts: Kohli, Ladicky and Torr, "Robust higher order potentials for enforcing label
+    consistency", Int. J. Computer Vision 82 (2009), with a free weight for each number of labels
+    that agree.
+    """
     require_one_of("tying", tying, get_args(Tying))
-    if tying == "full":
-        return np.arange(size, dtype=np.int64), shape
-    if len(shape) < 2 or len(set(shape)) != 1:
+    if tying != "full" and (len(shape) < 2 or len(set(shape)) != 1):
         raise InvalidInputError(
             f"tying {tying!r} needs tables whose variables have one number of labels, got {shape}"
         )
+    return _tied(tuple(shape), tying)
+
+
+@lru_cache(maxsize=64)
+def _tied(shape: tuple[int, ...], tying: Tying) -> tuple[LongArray, tuple[int, ...]]:
+    """`tie_entries`, once for all parts; nobody writes to the array."""
+    if tying == "full":
+        return np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.int64), shape
     labels = np.indices(shape).reshape(len(shape), -1)
     if tying == "symmetric":
-        _, groups = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
-        return groups.reshape(-1).astype(np.int64), (int(groups.max()) + 1,)
+        first = np.ravel_multi_index(tuple(np.sort(labels, axis=0)), shape)
+        _, groups = np.unique(first, return_inverse=True)
+        return groups.astype(np.int64), (int(groups.max()) + 1,)
+    if tying == "robust-potts":
+        counts = np.stack([(labels == label).sum(axis=0) for label in range(shape[0])])
+        agreeing = counts.max(axis=0)
+        groups = agreeing - agreeing.min() - 1
+        return groups.astype(np.int64), (int(groups.max()) + 1,)
     same = np.all(labels == labels[0], axis=0)
     if tying == "potts":
         return np.where(same, 0, -1), (1,)

@@ -16,11 +16,13 @@ from fieldfit.inference.gibbs.gibbs import Gibbs as Gibbs
 from fieldfit.inference.junction_tree.exact import Exact as Exact
 from fieldfit.inference.junction_tree.exact import sample_exactly as sample_exactly
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct as GeneralizedSumProduct
+from fieldfit.inference.kikuchi.hypertree_entropy import HypertreeReweighted as HypertreeReweighted
 from fieldfit.inference.kikuchi.region_graph import RegionGraph as RegionGraph
 from fieldfit.inference.likelihood_bounds import log_likelihood_bounds as log_likelihood_bounds
 from fieldfit.inference.map.cycle_cuts import CycleCuts as CycleCuts
 from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
+from fieldfit.inference.map.graph_cut.probing import Probing as Probing
 from fieldfit.inference.map.graph_cut.roof_duality import RoofDuality as RoofDuality
 from fieldfit.inference.map.linear_program import LinearProgram as LinearProgram
 from fieldfit.inference.map.local_search import LocalSearch as LocalSearch
@@ -57,6 +59,7 @@ __all__ = [
     "FrankWolfe",
     "GeneralizedSumProduct",
     "Gibbs",
+    "HypertreeReweighted",
     "Inference",
     "InteriorPoint",
     "LinearProgram",
@@ -69,6 +72,7 @@ __all__ = [
     "MeanField",
     "PerfectMatching",
     "PlanarIsing",
+    "Probing",
     "RegionGraph",
     "RoofDuality",
     "Stability",

@@ -76,6 +76,31 @@ def infer(
     propagation, whose fixed point is unique.  The ``status`` says what was done and why.  Methods
     without tables or random numbers do not read ``max_memory`` and ``random_state``.
 
+    Parameters
+    ----------
+    graph, potentials
+        The model.
+    method
+        One of ``"auto"``, ``"exact"``, ``"bp"``, ``"belief-optimization"``, ``"double-loop"``,
+        ``"kikuchi"``, ``"trw"``, ``"trw-kikuchi"``, ``"convex"``, ``"interior-point"``,
+        ``"mean-field"``, ``"frank-wolfe"``, ``"gibbs"`` and ``"brute-force"``.
+    observed
+        Evidence: ``{variable: label}``, or one integer for each variable with ``-1`` for "not
+        observed".
+    max_memory
+        Bytes that exact tables may take.
+    schedule, damping, tol, max_iter
+        Of message passing, as in `SumProduct`.
+    random_state
+        Seed of methods that draw numbers.
+    progress
+        A function that is told after every sweep how far the run is.
+
+    Returns
+    -------
+    InferenceResult
+        Beliefs, the log-partition, what is proved about it, and how the run ended.
+
     Examples
     --------
     >>> import fieldfit as ff
@@ -100,7 +125,22 @@ def _told(result: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Automatic(GraphInference):
-    """What ``infer(method="auto")`` does: `Exact` if it fits, otherwise message passing."""
+    """What ``infer(method="auto")`` does: `Exact` if it fits, otherwise message passing.
+
+    Parameters
+    ----------
+    max_memory
+        Bytes that exact tables may take.
+    tol, max_iter
+        Of message passing; ``None`` keeps its defaults.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> graph = ff.FactorGraph.chain(4, 2)
+    >>> ff.inference.Automatic().run(graph, ff.Potentials(graph)).bound
+    'exact'
+    """
 
     max_memory: float = field(default=4e9, kw_only=False)
     tol: float | None = None
@@ -169,8 +209,9 @@ class Map(MapSearch):
     binary models without field; a clique tree if it is narrow enough.  These are exact.  What is
     left has an upper bound: the best of `RoofDuality` for binary pairs, or `LinearProgram` if it is
     not too large, and of plain and tree-reweighted max-product.  Where that proves nothing, the gap
-    is narrowed from both sides: inequalities of odd cycles lower the bound (`CycleCuts`, or for
-    more labels the same in the linear program) and `LocalSearch` raises the score; with a time
+    is narrowed from both sides: `Probing` of binary pairs makes the model smaller, inequalities of
+    odd cycles lower the bound (`CycleCuts`, or for more labels the same in the linear program) and
+    `LocalSearch` raises the score; with a time
     limit, an integer program follows.  Methods whose optional packages are not installed are passed
     over.
 
@@ -484,6 +525,41 @@ def decode(
     why; ``"max-product"`` and ``"bp"`` are the same method, and ``"integer"`` is `ExactMap` by an
     integer program.  ``time_limit`` is in seconds.  Methods without tables or random numbers do
     not read ``max_memory`` and ``random_state``; ``progress`` is told by message passing only.
+
+    Parameters
+    ----------
+    graph, potentials
+        The model.
+    method
+        One of ``"auto"``, ``"map"``, ``"exact"``, ``"integer"``, ``"max-product"``, ``"bp"``,
+        ``"trw"``, ``"max-flow"``, ``"roof-duality"``, ``"assignment"``, ``"perfect-matching"``,
+        ``"planar"``, ``"lp"``, ``"local-search"`` and ``"cycle-cuts"``.
+    observed
+        Evidence: ``{variable: label}``, or one integer for each variable with ``-1`` for "not
+        observed".
+    max_memory
+        Bytes that exact tables may take.
+    schedule, damping, tol, max_iter
+        Of message passing, as in `SumProduct`.
+    time_limit
+        Seconds.
+    random_state
+        Seed of searches that draw numbers.
+    progress
+        A function that is told after every sweep how far the run is.
+
+    Returns
+    -------
+    MapResult
+        Labels, their score, and an upper bound on the score of any labelling.
+
+    Examples
+    --------
+    >>> import numpy as np, fieldfit as ff
+    >>> graph = ff.FactorGraph.grid(2, 2, 2)
+    >>> unary = [[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.5, 0.0]]
+    >>> ff.decode(graph, ff.Potentials(graph, unary, np.eye(2))).labels.tolist()
+    [1, 1, 1, 1]
     """
     options = {"schedule": schedule, "damping": damping, "tol": tol, "max_iter": max_iter}
     options["time_limit"] = time_limit

@@ -31,6 +31,11 @@ CHUNK = 2**16
 class BruteForce(GraphInference):
     """Enumeration; a slow reference for small models, at most ``max_configurations``.
 
+    Parameters
+    ----------
+    max_configurations
+        A model with more is refused.
+
     Examples
     --------
     >>> graph = FactorGraph([2, 3], [(0, 1)])

@@ -69,8 +69,8 @@ class BinaryPairwise(NamedTuple):
 @kernel
 def binary_pairwise(
     structure: Structure, unary: FloatArray, tables: FloatArray, order: IntArray
-) -> BinaryPairwise:
-    """The linear form; ``unary`` may hold -inf (evidence), tables of arity two may not."""
+) -> tuple[IntArray, FloatArray, IntArray, IntArray, FloatArray]:
+    """A `BinaryPairwise`; ``unary`` may hold -inf (evidence), tables of arity two may not."""
     n_variables = len(order)
     n_entries = len(structure.variable_slots)
     fields = np.empty(n_variables)
@@ -99,7 +99,7 @@ def binary_pairwise(
             entry += 1
         fields[row] = field
         offsets[row + 1] = entry
-    return BinaryPairwise(order, fields, offsets, neighbors, couplings)
+    return order, fields, offsets, neighbors, couplings
 
 
 # -- from potentials and evidence to these forms ------------------------------------------
@@ -148,10 +148,9 @@ def is_binary_pairwise(graph: FactorGraph, model: GeneralModel) -> bool:
 def sweep_form(graph: FactorGraph, model: GeneralModel) -> GeneralModel | BinaryPairwise:
     """The fastest form of the model."""
     if is_binary_pairwise(graph, model):
-        form: BinaryPairwise = binary_pairwise(
-            model.structure, model.unary, model.tables, model.variables
+        return BinaryPairwise(
+            *binary_pairwise(model.structure, model.unary, model.tables, model.variables)
         )
-        return form
     return model
 
 

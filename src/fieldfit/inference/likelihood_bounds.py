@@ -13,6 +13,9 @@ function", IEEE Trans. Information Theory 51 (2005).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from fieldfit._arrays import plain_array
@@ -36,12 +39,19 @@ MAX_EXACT_OPERATIONS = 2e8
 def log_partition_bounds(
     batch: Batch, potentials: Potentials, observed: LabelArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds on the log-partition of each example; equal where exact is cheap."""
+    """Lower and upper bounds on the log-partition of each example; equal where exact is cheap.
+
+    An example's bounds do not depend on its company: examples that are too many for exact inference
+    are bounded one by one, each exactly if it can be.
+    """
     exact = Exact(max_memory=MAX_EXACT_MEMORY, max_operations=MAX_EXACT_OPERATIONS)
     try:
         result = exact.run_batch(batch, potentials, observed)
     except TooLargeError:
-        pass
+        if batch.n_examples > 1:
+            return _joined(
+                [log_partition_bounds(*one) for one in _one_by_one(batch, potentials, observed)]
+            )
     else:
         assert result.log_partitions is not None
         return result.log_partitions, result.log_partitions
@@ -65,6 +75,28 @@ def log_likelihood_bounds(
     """Lower and upper bounds on ``log p(labels)`` of each example; ``-1`` is a missing label.
 
     Both are ``-inf`` where the labels are impossible.
+
+    Parameters
+    ----------
+    batch
+        The examples.
+    potentials
+        Of their union graph.
+    labels
+        One for each variable of the union graph.
+
+    Returns
+    -------
+    lower, upper : array
+        One value each for every example.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> batch = ff.graph.Batch.of([ff.FactorGraph.chain(2, 2)])
+    >>> lower, upper = log_likelihood_bounds(batch, ff.Potentials(batch.graph), np.array([0, 1]))
+    >>> lower.round(6).tolist(), upper.round(6).tolist()
+    ([-1.386294], [-1.386294])
     """
     require_model(batch, potentials, None)
     labels = observed_labels(batch.graph, plain_array("labels", labels), name="labels")
@@ -89,13 +121,26 @@ def _observed_bounds(
         if batch.n_examples == 1:
             return np.array([-np.inf]), np.array([-np.inf])
     # some example is impossible; this is rare, so each one is bounded by itself
-    unary, table, found = batch.unary_offsets, batch.table_offsets, []
+    return _joined([_observed_bounds(*one) for one in _one_by_one(batch, potentials, labels)])
+
+
+Bounds = tuple[FloatArray, FloatArray]
+
+
+def _joined(found: list[Bounds]) -> Bounds:
+    return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])
+
+
+def _one_by_one(
+    batch: Batch, potentials: Potentials, labels: LabelArray | None
+) -> Iterator[tuple[Batch, Potentials, Any]]:
+    """Each example as a batch of its own."""
+    unary, table, variables = batch.unary_offsets, batch.table_offsets, batch.variable_offsets
     for m, alone in enumerate(batch.graphs):
         own = Potentials.from_flat(
             alone,
             potentials.unary_values[unary[m] : unary[m + 1]],
             potentials.factor_values[table[m] : table[m + 1]],
         )
-        known = labels[batch.variable_offsets[m] : batch.variable_offsets[m + 1]]
-        found.append(_observed_bounds(Batch.of([alone]), own, known))
-    return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])
+        known = None if labels is None else labels[variables[m] : variables[m + 1]]
+        yield Batch.of([alone]), own, known

@@ -1,5 +1,6 @@
 """Written by make stubs from fieldfit._registry."""
 
+from fieldfit.io.alignments import read_alignment as read_alignment
 from fieldfit.io.fg import read_fg as read_fg
 from fieldfit.io.fg import write_fg as write_fg
 from fieldfit.io.images import read_image_archive as read_image_archive
@@ -24,6 +25,7 @@ __all__ = [
     "MarginalAnswer",
     "PartitionAnswer",
     "format_answer",
+    "read_alignment",
     "read_answer",
     "read_columns",
     "read_evidence",

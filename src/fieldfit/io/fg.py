@@ -64,6 +64,21 @@ def read_fg(source: Source, max_memory: float = 4e9) -> tuple[FactorGraph, Poten
     max_memory
         Bytes that the values of the model may take.  A block lists only nonzero entries, so a
         short file can announce a table of any size; it is refused before anything is allocated.
+
+    Returns
+    -------
+    graph, potentials : FactorGraph, Potentials
+        The model; potentials are natural logarithms of the weights in the file.
+
+    Examples
+    --------
+    >>> import tempfile, fieldfit as ff
+    >>> graph = ff.FactorGraph([2, 3], [(0, 1)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ff.write_fg(f"{folder}/model.fg", graph, ff.Potentials(graph))
+    ...     again, potentials = ff.read_fg(f"{folder}/model.fg")
+    >>> again.cardinalities.tolist(), again.n_factors
+    ([2, 3], 1)
     """
     file = NumberFile(source, comments=True)
     n_factors = file.count(0, "factors")
@@ -104,6 +119,23 @@ def write_fg(path: str | os.PathLike[str], graph: FactorGraph, potentials: Poten
     Unary log-potentials that are not all zero follow as factors over one variable, and so do the
     variables that no factor names (all weights one), because the format knows a variable only
     through a factor.  Weights are written as by `write_uai`.
+
+    Parameters
+    ----------
+    path
+        File to write; it is replaced when the new one is complete.
+    graph, potentials
+        The model.
+
+    Examples
+    --------
+    >>> import tempfile, fieldfit as ff
+    >>> graph = ff.FactorGraph([2, 3], [(0, 1)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ff.write_fg(f"{folder}/model.fg", graph, ff.Potentials(graph))
+    ...     again, potentials = ff.read_fg(f"{folder}/model.fg")
+    >>> again.cardinalities.tolist(), again.n_factors
+    ([2, 3], 1)
     """
     require_writable(graph, potentials)
     write_text(path, _model_parts(graph, potentials))

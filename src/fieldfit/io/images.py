@@ -84,7 +84,24 @@ def read_image_archive(
     missing: int = MISSING,
     arrays: tuple[str, str] | None = None,
 ) -> LabelledImages:
-    """Images and labels of an ``.npz`` file; ``arrays`` are the names if not ``x`` and ``y``."""
+    """Images and labels of an ``.npz`` file; ``arrays`` are the names if not ``x`` and ``y``.
+
+    Parameters
+    ----------
+    path
+        The file.
+    with_labels
+        Whether to read labels, too.
+    missing
+        The label that means "not labelled", besides ``-1``.
+    arrays
+        Names of the two arrays.
+
+    Returns
+    -------
+    LabelledImages
+        ``images``, ``labels`` (``-1`` where missing) and ``places``, one of each for every picture.
+    """
     require_path("path", path)
     require_flag("with_labels", with_labels)
     require_integer("missing", missing)

@@ -28,6 +28,11 @@ def read_columns(source: Source, separator: str | None = None) -> list[list[tupl
     separator
         What stands between two columns; ``None`` is any white space.
 
+    Returns
+    -------
+    list of lists of tuples
+        The columns of each token of each sequence.
+
     Examples
     --------
     >>> import io

@@ -59,6 +59,21 @@ def read_uai(source: Source, max_memory: float = 4e9) -> tuple[FactorGraph, Pote
     max_memory
         Bytes that the values of the model may take; a larger model is refused before they are
         allocated.
+
+    Returns
+    -------
+    graph, potentials : FactorGraph, Potentials
+        The model; potentials are natural logarithms of the weights in the file.
+
+    Examples
+    --------
+    >>> import tempfile, fieldfit as ff
+    >>> graph = ff.FactorGraph([2, 3], [(0, 1)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ff.write_uai(f"{folder}/model.uai", graph, ff.Potentials(graph))
+    ...     again, potentials = ff.read_uai(f"{folder}/model.uai")
+    >>> again.cardinalities.tolist(), again.n_factors
+    ([2, 3], 1)
     """
     file = NumberFile(source, keywords=("MARKOV", "BAYES"))
     n_variables = file.count(0, "variables")
@@ -94,6 +109,23 @@ def write_uai(path: str | os.PathLike[str], graph: FactorGraph, potentials: Pote
     the factors of the graph.  Weights have up to 17 significant digits.  One that lies outside the
     range of doubles is still written in full (``1.5e-400``): `read_uai` reads it back, other
     programs may take it for zero or infinity.
+
+    Parameters
+    ----------
+    path
+        File to write; it is replaced when the new one is complete.
+    graph, potentials
+        The model.
+
+    Examples
+    --------
+    >>> import tempfile, fieldfit as ff
+    >>> graph = ff.FactorGraph([2, 3], [(0, 1)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ff.write_uai(f"{folder}/model.uai", graph, ff.Potentials(graph))
+    ...     again, potentials = ff.read_uai(f"{folder}/model.uai")
+    >>> again.cardinalities.tolist(), again.n_factors
+    ([2, 3], 1)
     """
     require_writable(graph, potentials)
     write_text(path, _model_parts(graph, potentials))

@@ -44,7 +44,13 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class MarginalAnswer:
-    """``MAR``: the marginal distribution of every variable."""
+    """``MAR``: the marginal distribution of every variable.
+
+    Attributes
+    ----------
+    marginals
+        One vector for each variable.
+    """
 
     marginals: tuple[NDArray[np.float64], ...]
 
@@ -67,7 +73,13 @@ class MarginalAnswer:
 
 @dataclass(frozen=True)
 class PartitionAnswer:
-    """``PR``: the partition function, as logarithm to base 10."""
+    """``PR``: the partition function, as logarithm to base 10.
+
+    Attributes
+    ----------
+    log10_partition
+        Logarithm to base 10.
+    """
 
     log10_partition: float
 
@@ -77,7 +89,13 @@ class PartitionAnswer:
 
 @dataclass(frozen=True)
 class MapAnswer:
-    """``MAP``: one label for every variable."""
+    """``MAP``: one label for every variable.
+
+    Attributes
+    ----------
+    labels
+        One for each variable.
+    """
 
     labels: NDArray[np.int32]
 
@@ -107,6 +125,11 @@ def read_evidence(source: Source, graph: FactorGraph | None = None) -> dict[int,
         Path of the file (plain or gzip) or an open binary file.
     graph
         If given, variables and labels must exist in it.
+
+    Returns
+    -------
+    dict
+        Label by variable.
     """
     require_instance("graph", graph, FactorGraph, "FactorGraph.chain(3, 2)", or_none=True)
     file = NumberFile(source)
@@ -142,7 +165,15 @@ def read_evidence(source: Source, graph: FactorGraph | None = None) -> dict[int,
 
 
 def write_evidence(path: str | os.PathLike[str], observed: Mapping[int, int]) -> None:
-    """Write evidence in the present one-line form."""
+    """Write evidence in the present one-line form.
+
+    Parameters
+    ----------
+    path
+        File to write.
+    observed
+        ``{variable: label}``.
+    """
     if not isinstance(observed, Mapping):
         raise InvalidInputError(f"observed must map variables to labels, got {shown(observed)}")
     for entry in (number for pair in observed.items() for number in pair):
@@ -158,17 +189,52 @@ def write_evidence(path: str | os.PathLike[str], observed: Mapping[int, int]) ->
 
 
 def format_answer(answer: Answer) -> str:
-    """The text of an answer file."""
+    """The text of an answer file.
+
+    Parameters
+    ----------
+    answer
+        A `MarginalAnswer`, `PartitionAnswer` or `MapAnswer`.
+
+    Returns
+    -------
+    str
+        Kind and numbers.
+
+    Examples
+    --------
+    >>> format_answer(PartitionAnswer(1.5)).split()
+    ['PR', '1.5']
+    """
     return "".join(_answer_parts(answer))
 
 
 def write_answer(path: str | os.PathLike[str], answer: Answer) -> None:
-    """Write an answer file; numbers have up to 17 significant digits."""
+    """Write an answer file; numbers have up to 17 significant digits.
+
+    Parameters
+    ----------
+    path
+        File to write.
+    answer
+        A `MarginalAnswer`, `PartitionAnswer` or `MapAnswer`.
+    """
     write_text(path, _answer_parts(answer))
 
 
 def read_answer(source: Source) -> Answer:
-    """Read an answer file; ``MPE`` is taken as another name of ``MAP``."""
+    """Read an answer file; ``MPE`` is taken as another name of ``MAP``.
+
+    Parameters
+    ----------
+    source
+        Path of the file (plain or gzip) or an open binary file.
+
+    Returns
+    -------
+    MarginalAnswer, PartitionAnswer or MapAnswer
+        What the file holds.
+    """
     file = NumberFile(source, keywords=("MAR", "PR", "MAP", "MPE"))
     if file.keyword == "PR":
         if not file.n_numbers:

@@ -8,6 +8,7 @@ from fieldfit.learners.camel_rounds import CamelRounds as CamelRounds
 from fieldfit.learners.closed_form import ClosedForm as ClosedForm
 from fieldfit.learners.dual_frank_wolfe import DualFrankWolfe as DualFrankWolfe
 from fieldfit.learners.lbfgs import LBFGS as LBFGS
+from fieldfit.learners.loop import time_limit as time_limit
 from fieldfit.learners.problem import Part as Part
 from fieldfit.learners.problem import Problem as Problem
 from fieldfit.learners.problem import ProblemValue as ProblemValue
@@ -32,4 +33,5 @@ __all__ = [
     "TemplateProblem",
     "Validation",
     "potentials_of",
+    "time_limit",
 ]

@@ -44,6 +44,17 @@ class Penalty:
     """``l2/2 |w|^2 + l1 |w|_1``; a prior of variance ``1/l2`` and one of scale ``1/l1``.
 
     Either may be an array with one value for each weight.
+
+    Parameters
+    ----------
+    l2, l1
+        Strengths: a number, or an array with one value for each weight.
+
+    Examples
+    --------
+    >>> penalty = Penalty(l2=2.0)
+    >>> penalty.l2, penalty.l1
+    (2.0, 0.0)
     """
 
     l2: float | FloatArray = 0.0
@@ -65,6 +76,15 @@ class Fit:
     there is no value), ``"gradient_norm"``, ``"unconverged"`` (share of examples whose inference
     did not converge), ``"seconds"`` (since the start, over all resumed runs), and ``"validation"``
     where a validation score was computed.
+
+    Attributes
+    ----------
+    weights
+        The weights.
+    n_iter, converged, status
+        How the fit ended.
+    trace
+        One dictionary for each iteration, as above.
     """
 
     weights: FloatArray

@@ -65,6 +65,19 @@ class DualFrankWolfe(Learner):
     """Frank-Wolfe steps for the objective `MLEStruct`.
 
     ``max_iter`` counts passes over the examples.
+
+    Parameters
+    ----------
+    objective
+        An `MLEStruct`, which has the oracle, the entropy and the tolerance.
+    max_iter
+        Most passes over the examples.
+    random_state
+        Seed of the order of the examples.
+    patience
+        Passes without a better validation score that end a fit.
+    checkpoint_every
+        Passes between two checkpoints.
     """
 
     uses_start: ClassVar[bool] = False

@@ -10,7 +10,8 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol
@@ -18,16 +19,76 @@ from typing import Any, Protocol
 import numpy as np
 
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_integer
+from fieldfit._validation import require_integer, require_number
 from fieldfit.errors import CheckpointWarning, FileWriteError
 from fieldfit.learners.base import Fit, Penalty, Validation, checked_start
 from fieldfit.learners.checkpoint import Checkpoint, State
 from fieldfit.learners.problem import Problem
 
-__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_options"]
+__all__ = ["Method", "Options", "Outcome", "Row", "Run", "require_options", "time_limit"]
 
 #: One line of the trace.
 Row = dict[str, Any]
+
+#: Iterations at the end of a run that say how fast the objective falls ...
+RECENT = 6
+#: ... which is slow if it falls by less than this share of itself in one of them.
+SLOW = 1e-6
+
+#: When the fits of this thread have to end (`time.monotonic`), and the limit that said so.
+_DEADLINE: ContextVar[tuple[float, float] | None] = ContextVar("deadline", default=None)
+
+
+def time_limit(seconds: float) -> AbstractContextManager[None]:
+    """Fits inside end after the iteration in which so many seconds (of the clock) have passed.
+
+    A fit that is ended keeps its weights; ``converged_`` is False and ``status_`` says why.  All
+    fits inside share the time, also those of a search for penalties.  Of two limits, one inside the
+    other, the one that ends first counts.
+
+    Parameters
+    ----------
+    seconds
+        Above 0.
+
+    Returns
+    -------
+    context manager
+        For a ``with`` block.
+
+    Examples
+    --------
+    >>> import fieldfit as ff
+    >>> with ff.learners.time_limit(60.0):
+    ...     crf = ff.ChainCRF().fit([[["a"], ["b"]]], [["A", "B"]])
+    """
+    require_number("seconds", seconds, above=0)
+    return _limited(float(seconds))
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    outer = _DEADLINE.get()
+    own = (time.monotonic() + seconds, seconds)
+    token = _DEADLINE.set(own if outer is None else min(own, outer))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def _exceeded_limit() -> float | None:
+    """The limit of `time_limit` that has passed, if any."""
+    given = _DEADLINE.get()
+    return given[1] if given is not None and time.monotonic() >= given[0] else None
+
+
+#: Warm starts are reset after so many iterations, so that whoever replays them (`fieldfit.shards`)
+#: has no more to replay; without a checkpoint too, and in memory, so that the bits are the same.
+#: An evaluation without them takes about a third longer, so this costs less than a hundredth.
+LOG_ITERATIONS = 100
+#: ... or after fewer, so that the weights that are kept for it take about so many bytes at most.
+LOG_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -92,6 +153,8 @@ class Options(Protocol):
     def patience(self) -> int: ...
     @property
     def checkpoint_every(self) -> int: ...
+    @property
+    def is_stochastic(self) -> bool: ...
 
 
 class Run:
@@ -118,6 +181,8 @@ class Run:
         self.best_iter = 0
         self.best_weights: FloatArray | None = None
         self.is_interrupted = False
+        #: Why it ended, if it was by a time limit.
+        self.ended_by = ""
         self._checkpoint: Checkpoint | None = None
         self._written: tuple[int, bool] | None = None
         #: Why the last checkpoint is not on the disk.
@@ -141,7 +206,7 @@ class Run:
                 self.method.begin(start)
             expected = None if self.method.is_open_ended else self.options.max_iter
             with _progress_bar(self.verbose, expected, len(self.trace)) as show:
-                while self.method.outcome is None and len(self.trace) < self.options.max_iter:
+                while self._may_go_on():
                     row = self.method.step()
                     row.update(self.problem.take_figures())
                     row["seconds"] = time.perf_counter() - begin
@@ -150,11 +215,22 @@ class Run:
                     show(row)
                     if len(self.trace) % self.options.checkpoint_every == 0:
                         self._save()
+                    if self.problem.is_replayed and len(self.trace) % self._log_iterations() == 0:
+                        self._reset_warm_start()
         except KeyboardInterrupt:
             self.is_interrupted = True
         if self.method.is_consistent:
             self._save()
         return self._result()
+
+    def _may_go_on(self) -> bool:
+        if self.method.outcome is not None or len(self.trace) >= self.options.max_iter:
+            return False
+        limit = _exceeded_limit() if self.trace else None  # there is always a first iteration
+        if limit is not None:
+            done = f"stopped after {len(self.trace)} iterations"
+            self.ended_by = f"{done} at the time limit of {limit:g} s"
+        return limit is None
 
     # -- early stopping -------------------------------------------------------------------
 
@@ -193,8 +269,16 @@ class Run:
             arrays["best_weights"] = self.best_weights
         self._write(State(arrays, numbers))
         self._written = now
+        self._reset_warm_start()
+
+    def _reset_warm_start(self) -> None:
         self.problem.reset_warm_start()
         self.method.reset_warm_start()
+
+    def _log_iterations(self) -> int:
+        """Iterations whose weights may have to be replayed; a function of the problem alone."""
+        steps = self.problem.n_parts if self.options.is_stochastic else 1
+        return min(LOG_ITERATIONS, max(1, LOG_BYTES // (8 * self.problem.n_weights * steps + 1)))
 
     def _write(self, state: State) -> None:
         """A checkpoint that cannot be written costs no weights: a warning, and learning goes on."""
@@ -234,8 +318,11 @@ class Run:
             status = outcome.status
         elif self.is_interrupted:
             status = f"interrupted after {n_iter} iterations"
+        elif self.ended_by:
+            status = f"{self.ended_by}, without convergence"
         else:
             status = f"stopped at max_iter={self.options.max_iter} without convergence"
+            status += _remedy(self.trace, self.options.max_iter)
         weights = self.method.weights
         if self.best_weights is not None:
             weights = self.best_weights
@@ -259,6 +346,28 @@ class Run:
             status += f"; the last checkpoint is missing, {self._not_written}"
         converged = outcome is not None and outcome.converged
         return Fit(weights.copy(), n_iter, converged, status + ".", self.trace)
+
+
+def _remedy(trace: list[Row], max_iter: int) -> str:
+    """What to do about a run that ended at ``max_iter``, by the last rows of its trace."""
+    if not trace:
+        return ""
+    more = f"raise max_iter to {2 * max_iter}, say"
+    if trace[-1]["unconverged"] > 0:
+        return f": gradients of unconverged inference are inexact, so loosen tol, or {more}"
+    if "gap" in trace[-1]:
+        return f": the gap is still {trace[-1]['gap']:.2g}, {more}, or loosen tol"
+    values = [row["objective"] for row in trace[-RECENT:]]
+    if None in values or len(values) < 2 or not np.isfinite(values).all():
+        return f": {more}, or loosen tol"
+    fall = (values[0] - values[-1]) / (len(values) - 1)
+    if fall < 0:
+        steps = "take smaller steps (an option of the learner)"
+        return f": the objective rose by {-fall:.2g} per iteration at last, {steps} or {more}"
+    if fall <= SLOW * abs(values[-1]):
+        slowly = f"fell by only {fall:.2g} per iteration at last"
+        return f": the objective {slowly}, loosen tol, or {more}"
+    return f": the objective still fell by {fall:.2g} per iteration, {more}"
 
 
 @contextmanager

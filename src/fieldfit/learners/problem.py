@@ -37,6 +37,7 @@ from fieldfit.objectives.base import Objective
 from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = [
+    "WHOLE_KINDS",
     "Part",
     "Problem",
     "ProblemValue",
@@ -47,12 +48,25 @@ __all__ = [
 ]
 
 
+#: Kinds of objectives whose learners see the beliefs of all examples, so that data are not cut.
+WHOLE_KINDS = ("camel", "dual")
+
+
 @dataclass(frozen=True)
 class ProblemValue:
     """The sum over examples at some weights, without the penalty.
 
     ``value`` is ``None`` if the objective has only a gradient.  ``n_unconverged`` counts the
     examples whose inference did not converge.
+
+    Attributes
+    ----------
+    value
+        The sum, or ``None`` if the objective has only a gradient.
+    gradient
+        With respect to the weights.
+    n_unconverged, n_examples
+        Examples whose inference did not converge, and all.
     """
 
     value: float | None
@@ -80,6 +94,9 @@ class Problem(ABC):
     is_complete: bool = False
     #: The only learner that applies, where it is not the objective's choice.
     learner_name: str | None = None
+    #: Whether workers that lack its warm starts replay the evaluations since the last reset
+    #: (`fieldfit.shards`); a run then resets them now and then, in memory as over shards.
+    is_replayed: bool = False
     #: Clauses for the status of a fit: where a general method took the place of a special one.
     notes: tuple[str, ...] = ()
 
@@ -143,6 +160,17 @@ class Part:
     """A group of examples: their union graph, the map from weights, and the labels.
 
     ``example_weights`` multiply the examples' values (all 1 if ``None``).
+
+    Parameters
+    ----------
+    batch
+        The examples.
+    template
+        Makes potentials of their union graph from weights.
+    labels
+        One for each variable of the union graph, ``-1`` where missing.
+    example_weights
+        Factors of the examples' values; all 1 if ``None``.
     """
 
     batch: Batch
@@ -155,6 +183,17 @@ class TemplateProblem(Problem):
     """An objective on the potentials that templates make.
 
     ``shard_parts`` says how many parts each shard has; ``None``: all parts are one shard.
+
+    Parameters
+    ----------
+    objective
+        What is summed over the examples.
+    parts
+        Groups of examples.
+    n_jobs
+        Threads; the result does not depend on it.
+    shard_parts
+        How many parts each shard has; ``None``: all parts are one shard.
     """
 
     def __init__(
@@ -179,6 +218,7 @@ class TemplateProblem(Problem):
         self.is_smooth = objective.is_smooth
         self.is_homogeneous = objective.is_homogeneous
         self.is_conservative = objective.is_conservative
+        self.is_replayed = objective.problem_kind not in WHOLE_KINDS
         self._states: list[Any] = [None] * len(parts)
 
     def evaluate(self, weights: FloatArray) -> ProblemValue:
@@ -327,6 +367,7 @@ class SumProblem(Problem):
         self.is_conservative = first.is_conservative
         self.objective = first.objective
         self.is_complete = all(problem.is_complete for problem in problems)
+        self.is_replayed = first.is_replayed
         self.learner_name = first.learner_name
         self.notes = first.notes
 
@@ -358,7 +399,20 @@ class SumProblem(Problem):
 def potentials_of(
     templates: Sequence[Template], weights: FloatArray
 ) -> Potentials | list[Potentials]:
-    """Potentials of the weights, or one for each set of weights if an objective has several."""
+    """Potentials of the weights, or one for each set of weights if an objective has several.
+
+    Parameters
+    ----------
+    templates
+        One, or one for each set of weights.
+    weights
+        All weights, one set after the other.
+
+    Returns
+    -------
+    Potentials or list of Potentials
+        One for each template.
+    """
     if len(templates) == 1:
         return templates[0].potentials(weights)
     ends = np.cumsum([template.n_weights for template in templates])

@@ -4,7 +4,8 @@ from fieldfit.models.chain.chain_crf import ChainCRF as ChainCRF
 from fieldfit.models.chain.skip_chain_crf import SkipChainCRF as SkipChainCRF
 from fieldfit.models.decoding_error_bound import ErrorBound as ErrorBound
 from fieldfit.models.decoding_error_bound import error_bound as error_bound
-from fieldfit.models.graph_crf import GraphCRF as GraphCRF
+from fieldfit.models.graphs.factor_types import FactorType as FactorType
+from fieldfit.models.graphs.graph_crf import GraphCRF as GraphCRF
 from fieldfit.models.grid_crf import GridCRF as GridCRF
 from fieldfit.models.loading import load as load
 from fieldfit.models.matching_crf import MatchingCRF as MatchingCRF
@@ -21,6 +22,7 @@ __all__ = [
     "ChainCRF",
     "ErrorBound",
     "ExactMatchings",
+    "FactorType",
     "GraphCRF",
     "GridCRF",
     "IsingModel",

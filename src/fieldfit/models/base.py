@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -45,8 +45,12 @@ from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Learner, Penalty, Validation, checked_start
 from fieldfit.learners.problem import Problem
 from fieldfit.learners.registry import learner_for, make_learner
+from fieldfit.models.weight_names import data_frame
 from fieldfit.objectives.base import Objective
 from fieldfit.objectives.registry import make_objective
+from fieldfit.report.kinds.base import Request
+from fieldfit.report.notebook_views import fit_view
+from fieldfit.report.report_page import write_report
 
 __all__ = [
     "FieldEstimator",
@@ -95,6 +99,8 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     notes_: dict[str, Any]
     #: Whether an objective may have several sets of weights (for every sweep, for entropies).
     _takes_weight_sets = False
+    #: Whether graphs of a shard are its own, so that what was made of them is worth keeping.
+    _has_own_graphs = False
     #: Shapes of the blocks that `weights_` consists of, in their order.
     _block_shapes: dict[str, tuple[int, ...]]
 
@@ -108,6 +114,39 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
             views[name] = self.weights_[start : start + size].reshape(shape)
             start += size
         return views
+
+    def top_weights(self, n: int = 20) -> list[tuple[float, str]]:
+        """The ``n`` weights that are largest in size, each with what it belongs to.
+
+        >>> import fieldfit as ff
+        >>> X = [[{"word": "the"}, {"word": "dog"}]]
+        >>> for weight, what in ff.ChainCRF(l2=0.1).fit(X, [["DET", "NOUN"]]).top_weights(3):
+        ...     print(f"{weight:.2f} {what}")
+        1.60 DET -> NOUN
+        0.93 word:dog / NOUN
+        0.93 word:the / DET
+        """
+        self._require_fit()
+        require_integer("n", n, at_least=0)
+        name = self._weight_namer()
+        order = np.argsort(-np.abs(self.weights_), kind="stable")[:n]
+        return [(float(self.weights_[k]), name(int(k))) for k in order]
+
+    def weights_frame(self) -> Any:
+        """All weights as a pandas data frame: columns ``block``, ``name`` and ``weight``.
+
+        Names are those of `top_weights`.  An `IsingModel` adds ``standard_error``, if it has them.
+        Needs pandas.
+        """
+        self._require_fit()
+        name = self._weight_namer()
+        sizes = [math.prod(shape) for shape in self._block_shapes.values()]
+        columns: dict[str, Any] = {
+            "block": np.repeat(np.array(list(self._block_shapes), dtype=object), sizes),
+            "name": [name(position) for position in range(len(self.weights_))],
+            "weight": self.weights_.copy(),
+        }
+        return data_frame(columns | self._further_columns())
 
     def save(self, path: Path) -> None:
         """Write the fitted model to one file, which `fieldfit.load` reads; never a pickle."""
@@ -123,6 +162,48 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
         }
         arrays = {"weights": self.weights_, **self._model_arrays()}
         write_model(path, type(self).__name__, self.get_params(deep=False), metadata, arrays)
+
+    def report(
+        self,
+        path: Path,
+        X: Any = None,
+        Y: Any = None,
+        *,
+        n_examples: int = 4,
+        label_names: Sequence[Any] | None = None,
+        feature_names: Sequence[Any] | None = None,
+    ) -> None:
+        """Write a report of the fit: one HTML page that needs no network.
+
+        It shows how the fit ended, the learning curve, weights by block, options, versions and how
+        to make it again; with data also predictions beside the truth, calibration, confusions and,
+        where the model has them, bounds on the likelihood.
+
+        Parameters
+        ----------
+        path
+            Of the HTML file.
+        X, Y
+            Data to show the model on, as `fit` takes them (the estimator keeps none), best such
+            that it was not fitted on; samples have no ``Y``.
+        n_examples
+            Examples that are shown one by one.
+        label_names, feature_names
+            What labels that are numbers, and features or variables, are called on the page.
+        """
+        self._require_fit()
+        write_report(path, Request(self, X, Y, n_examples, label_names, feature_names))
+
+    def _repr_html_inner(self) -> str:
+        """For notebooks: scikit-learn's table of options and, after a fit, how it ended."""
+        shown: str = super()._repr_html_inner()
+        return shown + fit_view(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += fit_view(self)
+        return bundle
 
     def _restore(self, stored: Stored) -> None:
         """Set what `save` wrote; called by `fieldfit.load`."""
@@ -157,6 +238,14 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
     def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the blocks of weights, from all that is known of the model but its weights."""
         raise NotImplementedError
+
+    def _weight_namer(self) -> Callable[[int], str]:
+        """A function from the position of a weight to what it belongs to, in words."""
+        raise NotImplementedError
+
+    def _further_columns(self) -> dict[str, Any]:
+        """What else `weights_frame` says about each weight."""
+        return {}
 
     def _objective(self) -> Objective:
         return make_objective(self.objective)
@@ -267,6 +356,10 @@ class FieldEstimator(BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+    def _for_workers(self) -> Any:
+        """A copy that is not fitted, with all that makes problems of shards."""
+        return type(self)(**self.get_params(deep=False))
 
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):

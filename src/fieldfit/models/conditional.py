@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
@@ -32,10 +33,11 @@ from fieldfit.errors import (
 )
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
-from fieldfit.graph.template import Block, Template, Tying
+from fieldfit.graph.template import Block, PairTying, Template
 from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Learner, Validation
-from fieldfit.learners.problem import Part, Problem
+from fieldfit.learners.problem import WHOLE_KINDS, Part, Problem, TemplateProblem
+from fieldfit.models.answer_list import AnswerList
 from fieldfit.models.base import (
     FieldEstimator,
     Path,
@@ -54,6 +56,8 @@ from fieldfit.models.dispatch import make_problem
 from fieldfit.models.field_shards import FieldCoder, stored_labels
 from fieldfit.models.parts import (
     Example,
+    ExampleSize,
+    FactorFeatures,
     GraphData,
     beliefs_of,
     best_labels,
@@ -66,6 +70,7 @@ from fieldfit.models.parts import (
     make_parts,
     mini_batches,
     require_draws,
+    summed_scales,
 )
 from fieldfit.models.penalties import (
     AUTO,
@@ -79,11 +84,13 @@ from fieldfit.models.penalties import (
     require_uninterrupted,
     standard_error,
 )
+from fieldfit.models.weight_names import template_names
 from fieldfit.objectives.base import Objective
 from fieldfit.shards.answers import ShardAnswers, shard_bounds, shard_score
 from fieldfit.shards.cutting import SHARD_SIZE, cut_into_shards
 from fieldfit.shards.reading import Shards, stored_weights
 from fieldfit.shards.shard_problem import ShardProblem
+from fieldfit.shards.workplace import Workplace
 
 __all__ = ["ConditionalEstimator", "FactorGraphCRF"]
 
@@ -95,8 +102,6 @@ UNARY_BLOCKS = ("unary", "intercept")
 INDEPENDENT_ITERATIONS = 200
 #: Of the tables of one example, which are in memory at once.
 MAX_TABLE_BYTES = 4e9
-#: Kinds of objectives whose learners see the beliefs of all examples, so that data are not cut.
-WHOLE_KINDS = ("camel", "dual")
 
 
 class ConditionalEstimator(FieldEstimator):
@@ -225,11 +230,13 @@ class ConditionalEstimator(FieldEstimator):
                 )
         self._reset_fit()
         with ShardProblem(shards, self, objective, client) as problem:
-            if self.l2 == AUTO or isinstance(self.l2, RelativePenalty):
+            if self.l2 == AUTO:
                 raise InvalidInputError(
-                    "l2 must be a number, or numbers by block, for shards: it can be chosen in "
-                    f"memory on some of the examples; got {shown(self.l2)}"
+                    "l2 must be a number, numbers by block or a RelativePenalty for shards: it can "
+                    f"be chosen in memory on some of the examples; got {shown(self.l2)}"
                 )
+            if isinstance(self.l2, RelativePenalty):
+                self._set_scales(objective, shards)
             alone = self._independent_fit(
                 shards, None, None, self.l2, start, None, validation, client
             )
@@ -258,9 +265,10 @@ class ConditionalEstimator(FieldEstimator):
         self._require_fit()
         if isinstance(X, Shards):
             return ShardAnswers(self, X, "labels")
+        self._refuse_single(X)
         found, n_failed = self._best_labels(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
-        return [self._shown_labels(x, labels) for x, labels in zip(X, found, strict=True)]
+        return AnswerList(self._shown_labels(x, y) for x, y in zip(X, found, strict=True))
 
     @overload
     def predict_marginals(self, X: Shards) -> ShardAnswers: ...
@@ -275,6 +283,7 @@ class ConditionalEstimator(FieldEstimator):
         self._require_fit()
         if isinstance(X, Shards):
             return ShardAnswers(self, X, "marginals")
+        self._refuse_single(X)
         found, n_failed = self._beliefs(self._objective(), self._encode(X), self.weights_)
         self._warn(n_failed, len(X))
         return [self._shown(x, beliefs) for x, beliefs in zip(X, found, strict=True)]
@@ -303,13 +312,17 @@ class ConditionalEstimator(FieldEstimator):
 
     def _require_examples(self, X: Examples, Y: Any) -> None:
         """Refuse examples and labels that do not belong together."""
+        self._refuse_single(X, Y)
         require_pairs(X, Y)
+
+    def _refuse_single(self, X: Any, Y: Any = None) -> None:
+        """Refuse one example where a list of them is needed."""
 
     def _shard_options(self) -> dict[str, Any]:
         """Options that decide how examples are stored in shards."""
         raise InvalidInputError(
             f"X must be a list of examples for {type(self).__name__}, got shards, which are for "
-            "ChainCRF, GridCRF and GraphCRF"
+            "ChainCRF, GridCRF, GraphCRF, IsingModel and PottsModel"
         )
 
     @abstractmethod
@@ -341,6 +354,9 @@ class ConditionalEstimator(FieldEstimator):
     def _fixed_options(self, X: Examples, Y: Examples) -> dict[str, Any]:
         """Options that fits on some of the examples take over from all of them."""
         return {}
+
+    def _set_scales(self, objective: Objective, shards: Shards) -> None:
+        """Find scales of blocks in a pass over shards, where penalties may be relative to them."""
 
     def _penalty_of(self, l2: Any) -> float | FloatArray:
         """The penalty of each weight."""
@@ -418,7 +434,7 @@ class FactorGraphCRF(ConditionalEstimator):
     _has_scales = True
 
     unary: str
-    pairwise: Tying | Literal["auto"]
+    pairwise: PairTying | Literal["auto"]
     n_labels: int | None
     ignore_label: int | None
 
@@ -442,7 +458,7 @@ class FactorGraphCRF(ConditionalEstimator):
         self._require_potentials("log_likelihood_bounds")
         if isinstance(X, Shards):
             return shard_bounds(self, X, Y)
-        require_pairs(X, Y)
+        self._require_examples(X, Y)
         return self._bounds(X, self._labels(X, Y))
 
     def _bounds(self, X: Examples, labels: list[LabelArray]) -> tuple[FloatArray, FloatArray]:
@@ -464,6 +480,7 @@ class FactorGraphCRF(ConditionalEstimator):
         """
         self._require_fit()
         self._require_potentials("sample")
+        self._refuse_single(X)
         require_list("X", X)
         require_draws(n_samples, burn_in, n_sweeps_between)
         generators = random_generator(random_state).spawn(len(X))
@@ -482,25 +499,28 @@ class FactorGraphCRF(ConditionalEstimator):
 
     @property
     @abstractmethod
-    def _plain_tables(self) -> Tying:
+    def _plain_tables(self) -> PairTying:
         """Constant tables of edges, where ``pairwise="auto"``."""
 
     @abstractmethod
-    def _measure(self, index: int, x: Any) -> tuple[tuple[int, ...], int]:
-        """Shape of an example's labels and the number of its edges; refuses other shapes."""
+    def _measure(self, index: int, x: Any) -> ExampleSize:
+        """How large an example is; refuses other shapes."""
 
     @abstractmethod
     def _example(self, index: int, x: Any) -> Example:
         """Graph (with ``n_labels_`` labels) and features of one example; refuses bad input."""
 
     @abstractmethod
-    def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
+    def _factor_blocks(self, graph: FactorGraph, features: FactorFeatures) -> list[Block]:
         """Blocks of the tables of a union graph."""
+
+    def _learn_structure(self, X: Examples) -> None:
+        """Set what the examples say of the model's factors, before they are read one by one."""
 
     def _check_options(self) -> None:
         super()._check_options()
         require_one_of("unary", self.unary, ("auto", "full", "scale"))
-        require_one_of("pairwise", self.pairwise, ("auto", *get_args(Tying)))
+        require_one_of("pairwise", self.pairwise, ("auto", *get_args(PairTying)))
         require_integer("n_labels", self.n_labels, at_least=2, or_none=True)
         require_integer("ignore_label", self.ignore_label, or_none=True)
 
@@ -511,11 +531,14 @@ class FactorGraphCRF(ConditionalEstimator):
     ) -> Problem:
         labels = self._checked_labels(X, Y, None)
         self.n_labels_ = count_labels(labels, self.n_labels)
+        self._learn_structure(X)
         self._require_memory(X)
         groups, shard_parts = self._parts_of_shards(objective, X)
         parts = list(make_parts(groups, self._reader(X), self._blocks, labels, weights))
         self._block_shapes = block_shapes(objective.templates(parts[0].template))
-        self._block_scales = block_scales(objective, parts)
+        ends = np.cumsum(shard_parts).tolist()
+        own = (parts[begin:end] for begin, end in pairwise([0, *ends]))
+        self._block_scales = summed_scales(block_scales(objective, some) for some in own)
         return make_problem("graphs", objective, GraphData(parts, self.n_jobs, shard_parts))
 
     def _parts_of_shards(
@@ -546,13 +569,22 @@ class FactorGraphCRF(ConditionalEstimator):
     def _sizes(self, X: Examples) -> list[int]:
         """Variables and edges of each example, by which data are cut into shards."""
         measured = (self._measure(index, x) for index, x in enumerate(X))
-        return [int(np.prod(shape)) + int(n_edges) for shape, n_edges in measured]
+        return [size.n_variables + size.n_edges for size in measured]
 
     # -- learning: independent variables first --------------------------------------------------
 
     def _fixed_options(self, X: Examples, Y: Examples) -> dict[str, Any]:
         labels = self._checked_labels(X, Y, None)
         return {"n_labels": count_labels(labels, self.n_labels)}
+
+    def _set_scales(self, objective: Objective, shards: Shards) -> None:
+        workplace = Workplace(shards, self, objective)
+        problems = (workplace.load(shard) for shard in range(len(shards)))
+        self._block_scales = summed_scales(
+            block_scales(objective, problem.parts)
+            for problem in problems
+            if isinstance(problem, TemplateProblem)
+        )
 
     def _penalty_of(self, l2: Any) -> float | FloatArray:
         if isinstance(l2, RelativePenalty):
@@ -598,7 +630,7 @@ class FactorGraphCRF(ConditionalEstimator):
         """Whether any variables of the examples are neighbours."""
         if self._is_independent():
             return False
-        return any(self._measure(index, x)[1] > 0 for index, x in enumerate(X))
+        return any(self._measure(index, x).n_edges > 0 for index, x in enumerate(X))
 
     def _is_independent(self) -> bool:
         """Whether there are no couplings at all."""
@@ -610,7 +642,7 @@ class FactorGraphCRF(ConditionalEstimator):
     def _checked_labels(self, X: Examples, Y: Examples, n_labels: int | None) -> list[LabelArray]:
         return [
             checked_labels(
-                Place("Y", index), y, self._measure(index, x)[0], n_labels, self.ignore_label
+                Place("Y", index), y, self._measure(index, x).shape, n_labels, self.ignore_label
             )
             for index, (x, y) in enumerate(zip(X, Y, strict=True))
         ]
@@ -622,9 +654,9 @@ class FactorGraphCRF(ConditionalEstimator):
         """Numbers of unary and table entries of each example."""
         entries = []
         for index, x in enumerate(X):
-            shape, n_edges = self._measure(index, x)
-            n_edges = 0 if self._is_independent() else n_edges
-            entries.append(int(np.prod(shape)) * self.n_labels_ + n_edges * self.n_labels_**2)
+            size = self._measure(index, x)
+            tables = 0 if self._is_independent() else size.table_entries(self.n_labels_)
+            entries.append(size.n_variables * self.n_labels_ + tables)
         return entries
 
     def _require_memory(self, X: Examples) -> None:
@@ -672,14 +704,14 @@ class FactorGraphCRF(ConditionalEstimator):
             return "full"
         return "scale" if are_given() else "full"
 
-    def _tyings(self) -> tuple[Tying, Tying]:
+    def _tyings(self) -> tuple[PairTying, PairTying]:
         """The form of constant tables, and of those of edge features."""
         if self.pairwise == "auto":
             return self._plain_tables, "potts"
         return self.pairwise, self.pairwise
 
     def _blocks(
-        self, graph: FactorGraph, features: Any, edge_features: FloatArray | None
+        self, graph: FactorGraph, features: Any, factor_features: FactorFeatures
     ) -> list[Block]:
         blocks = [
             Block.scaled(graph, features, name="unary")
@@ -690,7 +722,7 @@ class FactorGraphCRF(ConditionalEstimator):
             blocks.append(Block.unary(graph, name="intercept"))
         if self._is_independent():
             return blocks
-        return blocks + self._edge_blocks(graph, edge_features)
+        return blocks + self._factor_blocks(graph, factor_features)
 
     def _parts(self, X: Examples, labels: list[LabelArray] | None = None) -> Iterator[Part]:
         """Parts for prediction, one after the other: only a few exist at a time."""
@@ -712,6 +744,10 @@ class FactorGraphCRF(ConditionalEstimator):
 
     def _shard_coder(self) -> FieldCoder:
         return FieldCoder(self)
+
+    def _type_coder(self) -> Any:
+        """What learns types of factors while examples are written; ``None``: they have no names."""
+        return None
 
     def _shard_options(self) -> dict[str, Any]:
         given = {"ignore_label": self.ignore_label, "n_labels": self.n_labels}
@@ -777,7 +813,11 @@ class FactorGraphCRF(ConditionalEstimator):
                 f"{method} needs one set of weights, got an objective with several"
             )
 
-    # -- files --------------------------------------------------------------------------------
+    # -- names and files ------------------------------------------------------------------------
+
+    def _weight_namer(self) -> Callable[[int], str]:
+        templates = self._objective().templates(self._smallest_template())
+        return template_names(templates, self.n_labels_).__getitem__
 
     def _model_metadata(self) -> dict[str, Any]:
         return {
@@ -799,10 +839,10 @@ class FactorGraphCRF(ConditionalEstimator):
         return block_shapes(self._objective().templates(self._smallest_template()))
 
     def _smallest_template(self) -> Template:
-        graph, edge_features = self._smallest()
+        graph, factor_features = self._smallest()
         features = np.zeros((graph.n_variables, self.n_features_in_))
-        return Template(graph, self._blocks(graph, features, edge_features))
+        return Template(graph, self._blocks(graph, features, factor_features))
 
     @abstractmethod
-    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
-        """A graph that has all kinds of edges of the model, and features of its edges."""
+    def _smallest(self) -> tuple[FactorGraph, FactorFeatures]:
+        """A graph that has all kinds of factors of the model, and their features."""

@@ -96,6 +96,11 @@ def error_bound(
         ``d_0``: root mean square difference of the model's beliefs and the true marginals
         without observations.
 
+    Returns
+    -------
+    ErrorBound
+        The bound and its parts.
+
     Examples
     --------
     >>> graph = FactorGraph.grid(4, 4, 2)

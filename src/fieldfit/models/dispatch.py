@@ -93,6 +93,7 @@ FAMILIES = {
         data="matchings",
         special={
             "dual": f"{_MATCHING}:dual_matching_problem",
+            "independent": f"{_MATCHING}:independent_matching_problem",
             "likelihood": f"{_MATCHING}:exact_matching_problem",
             "margin": f"{_MATCHING}:matching_hinge_problem",
         },

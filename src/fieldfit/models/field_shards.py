@@ -29,7 +29,7 @@ class FieldCoder(ShardCoder):
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
         self.n_features: int | None = None
-        self.n_edge_features: int | None = None
+        self._types = estimator._type_coder()
         self._labels_seen: set[int] = set()
         self._are_log_probabilities = True
         self._reset()
@@ -42,14 +42,14 @@ class FieldCoder(ShardCoder):
         self.n_examples = self.n_variables = self.n_edges = self.n_missing = 0
 
     def measure(self, index: int, x: Any) -> int:
-        shape, n_edges = self.estimator._measure(index, x)
-        return int(np.prod(shape)) + int(n_edges)
+        size = self.estimator._measure(index, x)
+        return int(size.n_variables + size.n_edges)
 
-    def add(self, index: int, x: Any, y: Any, weight: float | None) -> None:
+    def add(self, index: int, x: Any, y: Any, weight: Any) -> None:
         estimator = self.estimator
-        shape, n_edges = estimator._measure(index, x)
+        size = estimator._measure(index, x)
         n_labels = getattr(estimator, "n_labels_", estimator.n_labels)
-        labels = checked_labels(Place("Y", index), y, shape, n_labels, estimator.ignore_label)
+        labels = checked_labels(Place("Y", index), y, size.shape, n_labels, estimator.ignore_label)
         row = estimator._stored_example(index, x, self)
         self._are_log_probabilities &= are_log_probabilities(row["features"])
         self._rows.append(row)
@@ -59,7 +59,7 @@ class FieldCoder(ShardCoder):
         self._weights.append(1.0 if weight is None else weight)
         self.n_examples += 1
         self.n_variables += len(labels)
-        self.n_edges += int(n_edges)
+        self.n_edges += size.n_edges
         self.n_missing += int((labels < 0).sum())
 
     def take(self) -> dict[str, NDArray[Any]]:
@@ -75,26 +75,40 @@ class FieldCoder(ShardCoder):
         if "shape" in rows[0]:
             arrays["shapes"] = np.array([row["shape"] for row in rows], dtype=np.int64)
         else:
-            arrays["edges"] = np.concatenate([row["edges"] for row in rows])
-            arrays["edge_offsets"] = offsets_of([len(row["edges"]) for row in rows])
-            if self.n_edge_features:
-                given = [row["edge_features"] for row in rows]
-                arrays["edge_features"] = np.concatenate([one for one in given if one is not None])
+            for name, kind in self.types().items():
+                given = [row["factors"].get(name) for row in rows]
+                arrays |= _packed_factors(name, kind.arity, kind.n_features, given)
         self._reset()
         return arrays
+
+    def types(self) -> dict[str, Any]:
+        """Types of factors that examples have shown so far; grids have none of their own."""
+        return {} if self._types is None else dict(self._types.types())
+
+    @property
+    def version(self) -> int:
+        """Readers of the first version know edges only, and would leave out all other factors."""
+        return 2 if set(self.types()) - {"edges"} else 1
 
     def model(self, shards: Chunks) -> Stored:
         seen = np.array(sorted(self._labels_seen), dtype=np.int32)
         n_labels = getattr(self.estimator, "n_labels_", None)  # of a fitted model
-        return Stored(
-            {},
-            {
-                "n_labels": n_labels or count_labels([seen], self.estimator.n_labels),
-                "n_features_in": self.n_features,
-                "n_edge_features": self.n_edge_features or 0,
-                "log_probabilities": self._are_log_probabilities,
-            },
-        )
+        types = self.types()
+        numbers: dict[str, Any] = {
+            "n_labels": n_labels or count_labels([seen], self.estimator.n_labels),
+            "n_features_in": self.n_features,
+            "n_edge_features": types["edges"].n_features if "edges" in types else 0,
+            "log_probabilities": self._are_log_probabilities,
+        }
+        if self._types is not None:
+            self._types.require_names()
+        if self._types is not None and list(types) != ["edges"]:
+            self._types.require_affordable(numbers["n_labels"])
+            # the form of tables is for a fit to choose, like that of edges
+            numbers["factor_scopes"] = [
+                [name, kind.arity, kind.n_features] for name, kind in types.items()
+            ]
+        return Stored({}, numbers)
 
     # -- called by the estimator while it checks an example --------------------------------
 
@@ -114,16 +128,33 @@ class FieldCoder(ShardCoder):
                 Place("X", index),
             )
 
-    def require_edge_features(self, index: int, n_edge_features: int) -> None:
-        """Refuse another number of features of edges than the first example with edges has."""
-        if self.n_edge_features is None:
-            self.n_edge_features = n_edge_features
-        if n_edge_features != self.n_edge_features:
-            raise InvalidInputError(
-                f"edges must have {self.n_edge_features} features as in the first example with "
-                f"edges, got {n_edge_features}",
-                Place("X", index),
-            )
+    def require_factors(self, index: int, factors: dict[str, Any]) -> None:
+        """Refuse another arity or number of features than the first example of a type has."""
+        assert self._types is not None
+        self._types.see(factors)
+        self._types.require(factors, Place("X", index))
+
+
+def _packed_factors(
+    name: str, arity: int, n_features: int, given: list[Any]
+) -> dict[str, NDArray[Any]]:
+    """Factors of one type of all examples; ``None`` or no scopes where an example has none."""
+    own = [() if one is None else one.scopes for one in given]
+    prefix = _prefix(name)
+    empty = np.zeros((0, arity), dtype=np.int64)
+    arrays: dict[str, NDArray[Any]] = {
+        f"{prefix}s": np.concatenate([empty, *(one for one in own if len(one))]),
+        f"{prefix}_offsets": offsets_of([len(one) for one in own]),
+    }
+    if n_features:
+        rows = [one.features for one in given if one is not None and one.features is not None]
+        arrays[f"{prefix}_features"] = np.concatenate([np.zeros((0, n_features)), *rows])
+    return arrays
+
+
+def _prefix(name: str) -> str:
+    """Of the names of a type's arrays: ``edges``, ``edge_offsets``; ``factor NAME_offsets``."""
+    return "edge" if name == "edges" else f"factor {name} scope"
 
 
 def _packed_features(features: list[Any]) -> dict[str, NDArray[Any]]:
@@ -165,23 +196,44 @@ def stored_grids(stored: Stored, n_features: int) -> list[Any]:
     ]
 
 
-def stored_graphs(stored: Stored, n_features: int, n_edge_features: int) -> list[Any]:
-    """Graphs ``(node_features, edges)`` or ``(node_features, edges, edge_features)``."""
+def stored_graphs(stored: Stored, n_features: int) -> list[Any]:
+    """Graphs ``(node_features, factors)`` with factors by the name of their type."""
     offsets = _offsets(stored)
     n_nodes = int(offsets[-1])
-    n_edges = stored.integer("n_edges", 0)
-    edge_offsets = stored.offsets("edge_offsets", n_edges)
-    edges = np.split(stored.indices("edges", (n_edges, 2), 0, n_nodes), edge_offsets[1:-1])
     if "features" in stored.arrays:
         nodes: list[Any] = np.split(_dense(stored, n_nodes, n_features), offsets[1:-1])
     else:
         rows = _sparse(stored, n_nodes, n_features)
         nodes = [rows[a:b] for a, b in pairwise(offsets.tolist())]
-    if not n_edge_features:
-        return list(zip(nodes, edges, strict=True))
-    features = stored.array("edge_features", (n_edges, n_edge_features))
-    split = np.split(features, edge_offsets[1:-1])
-    return list(zip(nodes, edges, split, strict=True))
+    factors = [dict[str, Any]() for _ in nodes]
+    for name in _stored_types(stored):
+        for own, found in zip(factors, _stored_factors(stored, name, n_nodes), strict=True):
+            own[name] = found
+    return list(zip(nodes, factors, strict=True))
+
+
+def _stored_types(stored: Stored) -> list[str]:
+    """Names of the types whose factors a shard holds."""
+    begin, end = "factor ", " scopes"
+    others = [
+        name.removeprefix(begin).removesuffix(end)
+        for name in stored.arrays
+        if name.startswith(begin) and name.endswith(end)
+    ]
+    return [*(["edges"] if "edges" in stored.arrays else []), *others]
+
+
+def _stored_factors(stored: Stored, name: str, n_nodes: int) -> list[tuple[Any, Any]]:
+    """Scopes of each example, and their features or ``None``."""
+    prefix = _prefix(name)
+    scopes = stored.array(f"{prefix}s", (None, None), "i")
+    stored.indices(f"{prefix}s", scopes.shape, 0, n_nodes - 1)
+    offsets = stored.offsets(f"{prefix}_offsets", len(scopes))
+    split = np.split(scopes, offsets[1:-1])
+    if f"{prefix}_features" not in stored.arrays:
+        return [(one, None) for one in split]
+    features = stored.array(f"{prefix}_features", (len(scopes), None))
+    return list(zip(split, np.split(features, offsets[1:-1]), strict=True))
 
 
 def _offsets(stored: Stored) -> NDArray[Any]:

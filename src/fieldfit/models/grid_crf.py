@@ -22,12 +22,13 @@ from fieldfit._validation import require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
-from fieldfit.graph.template import Block, Template, Tying
+from fieldfit.graph.template import Block, PairTying, Template
 from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part
 from fieldfit.models.base import require_features, require_list
 from fieldfit.models.conditional import Examples, FactorGraphCRF
 from fieldfit.models.field_shards import FieldCoder, stored_grids
+from fieldfit.models.graphs.factor_types import type_blocks
 from fieldfit.models.large_pictures import (
     OVERLAP,
     LargePicture,
@@ -37,7 +38,16 @@ from fieldfit.models.large_pictures import (
     window_side,
     windowed_beliefs,
 )
-from fieldfit.models.parts import Example, beliefs_of, best_labels, grid_graph, make_parts
+from fieldfit.models.parts import (
+    Example,
+    ExampleSize,
+    FactorFeatures,
+    beliefs_of,
+    best_labels,
+    grid_graph,
+    make_parts,
+)
+from fieldfit.models.single_examples import refuse_one_picture
 from fieldfit.objectives.base import Objective
 
 __all__ = ["GridCRF"]
@@ -124,7 +134,7 @@ class GridCRF(FactorGraphCRF):
         fit_intercept: bool = True,
         unary: str = "auto",
         neighbors: int = 4,
-        pairwise: Tying | Literal["auto"] = "auto",
+        pairwise: PairTying | Literal["auto"] = "auto",
         directions: str = "separate",
         edge_features: bool | Sequence[int] = False,
         decode: str | None = None,
@@ -156,7 +166,7 @@ class GridCRF(FactorGraphCRF):
         self.verbose = verbose
 
     @property
-    def _plain_tables(self) -> Tying:
+    def _plain_tables(self) -> PairTying:
         return "symmetric" if self.directions == "shared" else "full"
 
     def _check_options(self) -> None:
@@ -175,12 +185,15 @@ class GridCRF(FactorGraphCRF):
                 "got 'full'"
             )
 
-    def _measure(self, index: int, x: Any) -> tuple[tuple[int, ...], int]:
+    def _refuse_single(self, X: Any, Y: Any = None) -> None:
+        refuse_one_picture(X, Y, getattr(self, "n_features_in_", None) if Y is None else None)
+
+    def _measure(self, index: int, x: Any) -> ExampleSize:
         height, width = _shape(index, x)[:2]
         n_edges = height * (width - 1) + (height - 1) * width
         if self.neighbors == 8:
             n_edges += 2 * (height - 1) * (width - 1)
-        return (height, width), n_edges
+        return ExampleSize((height, width), {2: n_edges})
 
     def _example(self, index: int, x: Any) -> Example:
         height, width, n_features = _shape(index, x)
@@ -189,10 +202,12 @@ class GridCRF(FactorGraphCRF):
         graph = grid_graph(height, width, self.n_labels_, self.neighbors)
         return Example(graph, features, self._differences(index, graph, features))
 
-    def _differences(self, index: int, graph: FactorGraph, features: FloatArray) -> Any:
-        """``|x_s - x_t|`` of every pair, or ``None``."""
+    def _differences(
+        self, index: int, graph: FactorGraph, features: FloatArray
+    ) -> dict[str, FloatArray]:
+        """``|x_s - x_t|`` of every pair, if they were asked for."""
         if self.edge_features is False:
-            return None
+            return {}
         chosen = np.arange(features.shape[1])
         if self.edge_features is not True:
             chosen = np.asarray(self.edge_features)
@@ -205,7 +220,7 @@ class GridCRF(FactorGraphCRF):
         pairs = graph.slot_variables.reshape(-1, 2)
         differences = columns[pairs[:, 0]]
         differences -= columns[pairs[:, 1]]
-        return np.abs(differences, out=differences)
+        return {"edges": np.abs(differences, out=differences)}
 
     def _stored_example(self, index: int, x: Any, coder: FieldCoder) -> dict[str, Any]:
         height, width, n_features = _shape(index, x)
@@ -219,7 +234,7 @@ class GridCRF(FactorGraphCRF):
     def _stored_examples(self, stored: Stored) -> list[Any]:
         return stored_grids(stored, self.n_features_in_)
 
-    def _edge_blocks(self, graph: FactorGraph, edge_features: FloatArray | None) -> list[Block]:
+    def _factor_blocks(self, graph: FactorGraph, features: FactorFeatures) -> list[Block]:
         if self.directions == "shared":
             types = [("edges", np.arange(graph.n_factors))]
         else:
@@ -227,15 +242,22 @@ class GridCRF(FactorGraphCRF):
                 (name, np.flatnonzero(graph.factor_types == direction))
                 for direction, name in enumerate(DIRECTIONS[: self.neighbors // 2])
             ]
+        differences = features.get("edges")
+        shape = (self.n_labels_, self.n_labels_)
         return [
             block
             for name, factors in types
-            for block in edge_blocks(
-                graph, name, factors, self._tyings(), self.n_labels_, edge_features
+            for block in type_blocks(
+                graph,
+                name,
+                factors,
+                self._tyings(),
+                shape,
+                None if differences is None else differences[factors],
             )
         ]
 
-    def _smallest(self) -> tuple[FactorGraph, FloatArray | None]:
+    def _smallest(self) -> tuple[FactorGraph, FactorFeatures]:
         graph = grid_graph(2, 2, self.n_labels_, self.neighbors)
         return graph, self._differences(0, graph, np.zeros((4, self.n_features_in_)))
 
@@ -330,7 +352,7 @@ class GridCRF(FactorGraphCRF):
             window = x[row : row + windows.size[0], column : column + windows.size[1]]
             example = self._example(index, window)
             require_features(Place("X", index), example.features, self.n_features_in_)
-            blocks = self._blocks(graph, example.features, example.edge_features)
+            blocks = self._blocks(graph, example.features, example.factor_features)
             return Template(graph, blocks).potentials(weights)
 
         inference = replace(inference, n_jobs=self.n_jobs)
@@ -356,34 +378,6 @@ def _require_finite(index: int, features: FloatArray, width: int, first_row: int
             f"{first_row + pixel // width}, column {pixel % width}",
             Place("X", index),
         )
-
-
-def edge_blocks(
-    graph: FactorGraph,
-    name: str,
-    factors: NDArray[Any],
-    tyings: tuple[Tying, Tying],
-    n_labels: int,
-    edge_features: FloatArray | None,
-) -> list[Block]:
-    """A constant table for some factors and, if they have features, one for each feature.
-
-    ``tyings`` are the forms of the two.
-    """
-    shape = (n_labels, n_labels)  # for a graph that has no such factor
-    blocks = [Block.tables(graph, tyings[0], factors=factors, name=name, shape=shape)]
-    if edge_features is not None:
-        blocks.append(
-            Block.tables(
-                graph,
-                tyings[1],
-                edge_features[factors],
-                factors=factors,
-                name=f"{name}_features",
-                shape=shape,
-            )
-        )
-    return blocks
 
 
 def _are_numbers(chosen: NDArray[Any]) -> bool:

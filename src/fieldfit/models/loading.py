@@ -19,10 +19,20 @@ def load(path: Path) -> Any:
 
     Nothing in the file is executed; a file that is cut short or altered is refused.
 
+    Parameters
+    ----------
+    path
+        A file that ``save`` wrote.
+
+    Returns
+    -------
+    estimator
+        Fitted, of the class that was saved.
+
     Examples
     --------
     >>> import tempfile, numpy as np
-    >>> from fieldfit.models.graph_crf import GraphCRF
+    >>> from fieldfit.models.graphs.graph_crf import GraphCRF
     >>> X = [(np.array([[1.0], [-1.0], [2.0]]), [(0, 1), (1, 2)])]
     >>> crf = GraphCRF(objective="likelihood", l2=0.1).fit(X, [[1, 0, 1]])
     >>> with tempfile.TemporaryDirectory() as folder:

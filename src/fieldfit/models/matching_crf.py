@@ -9,7 +9,7 @@ by exact sums over small graphs, or by the margin.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from fieldfit.inference.matching.matching_partition import matching_partition
 from fieldfit.inference.matching.matching_polytope import Capacities, Kind, MatchingPolytope
 from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Validation
+from fieldfit.models.answer_list import AnswerList
 from fieldfit.models.base import (
     FieldEstimator,
     Path,
@@ -69,7 +70,10 @@ def checked_features(place: Place, x: Any, kind: Kind, perfect: bool) -> FloatAr
     """Features ``(n, m, K)``, NaN where there is no edge."""
     array = real_numbers("", x, place)
     if array.ndim != 3:
-        raise InvalidInputError(f"must have shape (n, m, n_features), got {array.shape}", place)
+        hint = "; one example is [features]" if array.ndim == 2 else ""
+        raise InvalidInputError(
+            f"must have shape (n, m, n_features), got {array.shape}{hint}", place
+        )
     if np.isinf(array[~np.isnan(array).any(axis=2)]).any():
         raise InvalidInputError("must be finite, or NaN where there is no edge, got inf", place)
     if kind == "bipartite":
@@ -224,7 +228,8 @@ class MatchingCRF(FieldEstimator):
     ----------
     objective
         ``"mle-struct"`` (default; with ``points="marginals"`` on bipartite graphs, see
-        `MLEStruct`), ``"likelihood"`` (exact, up to about 20 on a side), ``"max-margin"``,
+        `MLEStruct`), ``"likelihood"`` (exact, up to about 20 on a side), ``"independent"``
+        (everybody chooses a partner, whatever the others choose), ``"max-margin"``,
         ``"perceptron"``, or an object.
     kind
         ``"bipartite"``: rows are matched with columns.  ``"general"``: nodes with nodes; needs the
@@ -241,7 +246,7 @@ class MatchingCRF(FieldEstimator):
         then matrices of 0 and 1.  The entropy is that of independent edges (``rho = 0``), which is
         never below the true one, because what edges tell of each other only lowers it; so the
         surrogate still bounds the likelihood from below, more loosely.
-    l2, learner, max_iter, tol, random_state, n_jobs, verbose
+    l2, l1, learner, max_iter, tol, random_state, n_jobs, verbose
         As in the other estimators.
 
     Examples
@@ -354,7 +359,7 @@ class MatchingCRF(FieldEstimator):
         With capacities it is a matrix of 0 and 1.
         """
         found = self._weight_matrices(X, capacities)
-        return [_best(polytope, matrix) for polytope, matrix in found]
+        return AnswerList(_best(polytope, matrix) for polytope, matrix in found)
 
     def predict_weights(self, X: Examples) -> list[FloatArray]:
         """``W`` of each example, ``-inf`` where there is no edge."""
@@ -539,7 +544,10 @@ class MatchingCRF(FieldEstimator):
 
         return score
 
-    # -- files ----------------------------------------------------------------------------
+    # -- names and files ------------------------------------------------------------------
+
+    def _weight_namer(self) -> Callable[[int], str]:
+        return lambda position: f"feature {position}"
 
     def _model_metadata(self) -> dict[str, Any]:
         return {"n_features_in": self.n_features_in_}

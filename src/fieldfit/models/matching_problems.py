@@ -1,4 +1,4 @@
-"""Learning problems of matching models: dual blocks, exact sums over matchings, hinge losses.
+"""Learning problems of matching models: dual blocks, exact sums, independent choices, hinges.
 
 Weights of edges are ``W = F w``; the statistics of a matching are the sum of its edges' features.
 Matchings are found one example at a time, so here, unlike elsewhere, examples are a Python loop; a
@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from fieldfit._parallel import n_threads, ordered_map
 from fieldfit._typing import FloatArray
@@ -31,12 +32,14 @@ from fieldfit.learners.dual_blocks import DualModel
 from fieldfit.learners.problem import Problem, ProblemValue, total
 from fieldfit.models.dispatch import NotApplicable
 from fieldfit.objectives.base import Objective
+from fieldfit.objectives.independent import Independent
 from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.max_margin import MaxMargin, Perceptron
 from fieldfit.objectives.mle_struct import MLEStruct
 
 __all__ = [
     "ExactMatchings",
+    "IndependentChoices",
     "MatchingBlock",
     "MatchingData",
     "MatchingExample",
@@ -44,6 +47,7 @@ __all__ = [
     "MatchingProblem",
     "dual_matching_problem",
     "exact_matching_problem",
+    "independent_matching_problem",
     "matching_hinge_problem",
     "node_counting_number",
     "require_capacity",
@@ -56,7 +60,19 @@ MESSAGE_SHARE, LOOSEST = 1e-4, 1e-3
 
 @dataclass(frozen=True, eq=False)
 class MatchingExample:
-    """The graph of an example, features of its edges, and the edges of its matching (0 or 1)."""
+    """The graph of an example, features of its edges, and the edges of its matching (0 or 1).
+
+    Parameters
+    ----------
+    polytope
+        The edges, as a `MatchingPolytope`.
+    features
+        ``(n_edges, n_features)``.
+    matched
+        1 for the edges of the matching, else 0.
+    weight
+        Factor of the example's value.
+    """
 
     polytope: MatchingPolytope
     features: FloatArray
@@ -124,7 +140,19 @@ class MatchingBlock:
 
 
 class MatchingProblem(Problem):
-    """Abstract: a sum over examples with complete matchings."""
+    """Abstract: a sum over examples with complete matchings.
+
+    Parameters
+    ----------
+    objective
+        An objective of matchings.
+    examples
+        `MatchingExample` objects.
+    rho
+        Counting number of the nodes.
+    n_jobs
+        Threads.
+    """
 
     is_complete = True
 
@@ -175,7 +203,19 @@ class MatchingProblem(Problem):
 
 
 class ExactMatchings(MatchingProblem):
-    """``log Z(W) - <W, Y>`` with the exact sum over all matchings (small graphs)."""
+    """``log Z(W) - <W, Y>`` with the exact sum over all matchings (small graphs).
+
+    Parameters
+    ----------
+    objective
+        An objective of matchings.
+    examples
+        `MatchingExample` objects.
+    rho
+        Counting number of the nodes.
+    n_jobs
+        Threads.
+    """
 
     def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
         given = self.examples[part]
@@ -189,6 +229,57 @@ class ExactMatchings(MatchingProblem):
             n_unconverged=0,
             n_examples=1,
         )
+
+
+class IndependentChoices(MatchingProblem):
+    r"""Everybody chooses a partner, whatever the others choose (a multinomial logit).
+
+        sum over nodes i of  log (sum over edges e at i of exp W_e  [+ 1 if i may stay alone])
+                             - sum over edges e of Y at i of W_e
+
+    With capacities, where several are chosen, edges are independent of each other:
+    ``sum over edges e of log (1 + exp W_e) - Y_e W_e``.
+    """
+
+    def evaluate_part(self, weights: FloatArray, part: int) -> ProblemValue:
+        given = self.examples[part]
+        scores = given.features @ weights
+        choose = _node_choices if given.polytope.capacities is None else _edge_choices
+        log_partition, expected, counts = choose(given.polytope, scores)
+        matched = counts * given.matched
+        return ProblemValue(
+            value=given.weight * (log_partition - float(matched @ scores)),
+            gradient=given.weight * ((expected - matched) @ given.features),
+            n_unconverged=0,
+            n_examples=1,
+        )
+
+
+def _node_choices(
+    polytope: MatchingPolytope, scores: FloatArray
+) -> tuple[float, FloatArray, float]:
+    """Sum of the nodes' log-partitions, expected number of each edge, and how often one counts."""
+    largest = np.full(polytope.n_nodes, -np.inf)
+    largest[polytope.alone] = 0.0
+    for end in polytope.ends.T:
+        np.maximum.at(largest, end, scores)
+    largest[np.isinf(largest)] = 0.0  # nobody to choose
+    totals = np.zeros(polytope.n_nodes)
+    totals[polytope.alone] = np.exp(-largest[polytope.alone])
+    shares = [np.exp(scores - largest[end]) for end in polytope.ends.T]
+    for end, share in zip(polytope.ends.T, shares, strict=True):
+        totals += np.bincount(end, share, polytope.n_nodes)
+    chosen = totals > 0.0
+    log_partition = float((largest[chosen] + np.log(totals[chosen])).sum())
+    expected = sum(share / totals[end] for end, share in zip(polytope.ends.T, shares, strict=True))
+    return log_partition, np.asarray(expected), 2.0  # once at each end
+
+
+def _edge_choices(
+    polytope: MatchingPolytope, scores: FloatArray
+) -> tuple[float, FloatArray, float]:
+    """The same for edges that are independent of each other."""
+    return float(np.logaddexp(0.0, scores).sum()), expit(scores), 1.0
 
 
 class MatchingHinge(MatchingProblem):
@@ -303,6 +394,11 @@ def exact_matching_problem(
             "objective must not be 'likelihood' with capacities, which has no exact sums"
         )
     return ExactMatchings(objective, data.examples, data.rho, data.n_jobs)
+
+
+def independent_matching_problem(objective: Independent, data: MatchingData) -> IndependentChoices:
+    """What matchings must do better than."""
+    return IndependentChoices(objective, data.examples, data.rho, data.n_jobs)
 
 
 def matching_hinge_problem(objective: MaxMargin | Perceptron, data: MatchingData) -> MatchingHinge:

@@ -21,6 +21,7 @@ setting", J. Machine Learning Research 7 (2006).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -46,8 +47,11 @@ from fieldfit.models.pairwise.pairwise_parameters import PottsParameters
 from fieldfit.models.pairwise.pairwise_problems import SampleData
 from fieldfit.models.pairwise.sample_data import Samples
 from fieldfit.models.parts import draw_labels
+from fieldfit.models.weight_names import potts_name
 from fieldfit.objectives.base import Inference, Objective
 from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.report.kinds.base import Request
+from fieldfit.report.report_page import write_report
 
 __all__ = ["MixtureField", "MixturePosterior"]
 
@@ -182,7 +186,7 @@ class MixtureField(FieldEstimator):
         self._block_shapes = _block_shapes(graph)
         rows = Samples.of(samples.astype(np.int16), np.ones(len(samples)))
         objective = self._solved(self._objective(), is_complete=rows.n_complete == rows.n_rows)
-        data = SampleData(PottsParameters.on(graph), rows, self.n_jobs)
+        data = SampleData(PottsParameters.on(graph), [rows], self.n_jobs)
         problem = make_problem("samples", objective, data)
         self._learn(problem, start, checkpoint=checkpoint)
         self._set_graph(graph)
@@ -312,6 +316,35 @@ class MixtureField(FieldEstimator):
             return np.zeros_like(likelihood), np.zeros(0, dtype=bool)
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
+    def report(  # type: ignore[override]
+        self,
+        path: Path,
+        Y: Any = None,
+        Z: Any = None,
+        *,
+        alpha: ArrayLike = 1.0,
+        n_examples: int = 4,
+        label_names: Sequence[Any] | None = None,
+    ) -> None:
+        """Write a report of the fit: one HTML page that needs no network.
+
+        Parameters
+        ----------
+        path
+            Of the HTML file.
+        Y, alpha
+            Observed fields to show predictions for, and the share of the signal in them, as `infer`
+            takes them.
+        Z
+            The true signal, in the shape of ``Y``.
+        n_examples
+            Observed fields that are shown one by one.
+        label_names
+            What the components are called on the page.
+        """
+        self._require_fit()
+        write_report(path, Request(self, Y, Z, n_examples, label_names, alpha=alpha))
+
     # -- sampling -----------------------------------------------------------------------------
 
     def sample(
@@ -340,6 +373,13 @@ class MixtureField(FieldEstimator):
         super()._check_options()
         self._components()
         require_number("smoothing", self.smoothing, at_least=0)
+
+    def _weight_namer(self) -> Callable[[int], str]:
+        places = list(np.ndindex(*self.shape_))
+        names = [f"variable {place if len(place) > 1 else place[0]}" for place in places]
+        edges = self.graph_.slot_variables.reshape(-1, 2)
+        n_labels = int(self.graph_.uniform_cardinality or 0)
+        return lambda position: potts_name(position, names, edges, n_labels)
 
     def _model_metadata(self) -> dict[str, Any]:
         return {"shape": list(self.shape_), "n_variables": self.graph_.n_variables}

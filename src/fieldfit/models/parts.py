@@ -8,11 +8,11 @@ over parts are the same to the last bit whoever computes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from fieldfit.objectives.max_margin import default_oracle
 
 __all__ = [
     "Example",
+    "ExampleSize",
+    "FactorFeatures",
     "GraphData",
     "beliefs_of",
     "best_labels",
@@ -49,10 +51,13 @@ __all__ = [
     "mapped",
     "mini_batches",
     "require_draws",
+    "summed_scales",
 ]
 
+#: Features of factors by a name that the model gives to some of them, rows in their order.
+FactorFeatures = Mapping[str, FloatArray]
 #: Blocks of a union graph with the given features of variables and factors.
-BlockMaker = Callable[[FactorGraph, Any, FloatArray | None], list[Block]]
+BlockMaker = Callable[[FactorGraph, Any, FactorFeatures], list[Block]]
 
 #: Parts hold tables of at most eight megabytes, which a processor's cache almost holds ...
 MOST_ENTRIES = 2**20
@@ -70,12 +75,33 @@ MINI_BATCHES = 20
 class Example:
     """One graph with its features.
 
-    ``features`` has a row for each variable (dense or CSR); ``edge_features`` one for each factor.
+    ``features`` has a row for each variable (dense or CSR).  ``factor_features`` has arrays by
+    names that all examples of a model share; the model knows to which factors their rows belong.
     """
 
     graph: FactorGraph
     features: Any
-    edge_features: FloatArray | None = None
+    factor_features: FactorFeatures = field(default_factory=dict)
+
+
+class ExampleSize(NamedTuple):
+    """Shape of an example's labels, and how many factors it has of each arity."""
+
+    shape: tuple[int, ...]
+    factors: Mapping[int, int]
+
+    @property
+    def n_variables(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def n_edges(self) -> int:
+        """Pairs of variables in a factor, over all factors: a factor of three counts as three."""
+        return sum(count * arity * (arity - 1) // 2 for arity, count in self.factors.items())
+
+    def table_entries(self, n_labels: int) -> int:
+        """Entries of all tables."""
+        return sum(count * n_labels**arity for arity, count in self.factors.items())
 
 
 def even_groups(entries: Sequence[int], batch_size: int | None = None) -> list[NDArray[Any]]:
@@ -130,10 +156,12 @@ def make_parts(
     for group in groups:
         chosen = [example(int(index)) for index in group]
         batch = _union([one.graph for one in chosen], unions)
-        edge_features = None
-        if chosen[0].edge_features is not None:
-            edge_features = np.concatenate([one.edge_features for one in chosen])
-        blocks = make_blocks(batch.graph, _stacked([one.features for one in chosen]), edge_features)
+        factor_features = {
+            name: np.concatenate([one.factor_features[name] for one in chosen])
+            for name in chosen[0].factor_features
+        }
+        features = _stacked([one.features for one in chosen])
+        blocks = make_blocks(batch.graph, features, factor_features)
         yield Part(
             batch,
             Template(batch.graph, blocks),
@@ -202,6 +230,17 @@ def block_scales(objective: Objective, parts: Sequence[Part]) -> dict[str, tuple
                 couples = block.part == "factors" or not is_own
                 scales[block.name] = (before + mean * block.sum_of_squares(), couples)
     return scales
+
+
+def summed_scales(
+    shards: Iterable[dict[str, tuple[float, bool]]],
+) -> dict[str, tuple[float, bool]]:
+    """Scales of all shards from those of each, added up in their order."""
+    total: dict[str, tuple[float, bool]] = {}
+    for scales in shards:
+        for name, (scale, couples) in scales.items():
+            total[name] = (total.get(name, (0.0, False))[0] + scale, couples)
+    return total
 
 
 def _union(graphs: list[FactorGraph], unions: dict[tuple[int, ...], Batch]) -> Batch:

@@ -122,9 +122,13 @@ class Symbolic(NamedTuple):
     starts: LongArray  # where each column of L begins
 
 
-@kernel
 def symbolic(indptr: LongArray, indices: IntArray) -> Symbolic:
     """Elimination tree and column starts of ``L`` (without its diagonal of ones)."""
+    return Symbolic(*_elimination_tree(indptr, indices))
+
+
+@kernel
+def _elimination_tree(indptr: LongArray, indices: IntArray) -> tuple[IntArray, LongArray]:
     n_rows = len(indptr) - 1
     parents = np.full(n_rows, -1, dtype=np.int32)
     counts = np.zeros(n_rows + 1, dtype=np.int64)
@@ -140,7 +144,7 @@ def symbolic(indptr: LongArray, indices: IntArray) -> Symbolic:
                 counts[i + 1] += 1
                 seen[i] = j
                 i = parents[i]
-    return Symbolic(parents, np.cumsum(counts))
+    return parents, np.cumsum(counts)
 
 
 @kernel

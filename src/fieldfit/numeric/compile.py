@@ -2,7 +2,9 @@
 
 A kernel is a module-level function on arrays and named tuples of arrays.  It works in the caller's
 buffers, releases the interpreter lock, returns flags instead of raising, and divides by zero as
-NumPy does.
+NumPy does.  To Python it returns numbers, arrays and plain tuples of them, never a named tuple:
+Numba makes those by calling Python and does not look whether that failed, so that a signal whose
+handler raises at that moment, such as Ctrl-C, would end the process (`_look_up_types_in_c`).
 
 Compiled kernels are kept on disk (`kernel_folder.py` says where).  Numba notices when the file of a
 kernel changes, but not when a kernel that it calls does, in another file; the old code would then
@@ -15,6 +17,7 @@ time.  A lock file for each kernel lets one compile it and the others wait for t
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from numba import config, njit
+from numba.core import serialize
 
 from fieldfit.numeric.kernel_folder import kernel_folder
 
@@ -229,5 +233,19 @@ def _read(stamp: Path) -> dict[str, str]:
     return known
 
 
+def _look_up_types_in_c() -> None:
+    """Let a signal never interrupt the return of an array from a kernel.
+
+    For each array that a kernel returns, Numba calls a Python function which finds the array's
+    type in a dictionary.  There Python looks for signals; the handler of Ctrl-C raises, Numba goes
+    on with the null pointer that it gets instead of the type, and the process ends.  A cache around
+    that function is in C: Python comes to see the signal when the kernel has returned.
+    """
+    lookup = getattr(serialize, "_numba_unpickle", None)
+    if lookup is not None and not hasattr(lookup, "cache_info"):
+        serialize._numba_unpickle = functools.lru_cache(maxsize=None)(lookup)
+
+
+_look_up_types_in_c()
 if FOLDER is not None:
     discard_outdated_kernels(PACKAGE, None if FOLDER == PACKAGE else FOLDER)

@@ -39,6 +39,7 @@ class Independent(Objective):
     """
 
     name: ClassVar[str] = "independent"
+    problem_kind: ClassVar[str] = "independent"
 
     def evaluate(
         self, batch: Batch, potentials: Potentials, labels: LabelArray, init: Any = None

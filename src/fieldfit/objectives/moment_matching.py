@@ -38,7 +38,7 @@ from fieldfit.numeric.compile import kernel
 from fieldfit.objectives.base import Evaluation, Objective
 from fieldfit.objectives.likelihood import Likelihood
 
-__all__ = ["MomentMatching", "count_configurations"]
+__all__ = ["MomentMatching", "count_configurations", "smoothed_moments"]
 
 # -- Counts of labels and of configurations in samples -------------------------------------
 
@@ -70,6 +70,17 @@ def count_configurations(
                 variable = structure.slot_variables[slot]
                 entry = entry * structure.cardinalities[variable] + columns[variable, sample]
             tables[start + entry] += weights[sample]
+
+
+def smoothed_moments(
+    graph: FactorGraph, unary: FloatArray, tables: FloatArray, total: float, smoothing: float
+) -> Beliefs:
+    """Relative frequencies from counts in samples of weight ``total``."""
+    found = []
+    for values, offsets in ((unary, graph.unary_offsets), (tables, graph.table_offsets)):
+        smoothed = values + expand(smoothing / np.maximum(np.diff(offsets), 1), offsets)
+        found.append(smoothed / (total + smoothing))
+    return Beliefs(graph, *found)
 
 
 # -- The estimate --------------------------------------------------------------------------
@@ -131,11 +142,7 @@ class MomentMatching(Objective):
         tables = np.zeros(int(graph.table_offsets[-1]))
         columns = np.ascontiguousarray(labels.T)
         count_configurations(graph.structure, columns, mass, unary, tables)
-        total = float(mass.sum()) + self.smoothing
-        for values, offsets in ((unary, graph.unary_offsets), (tables, graph.table_offsets)):
-            values += expand(self.smoothing / np.maximum(np.diff(offsets), 1), offsets)
-            values /= total
-        return Beliefs(graph, unary, tables)
+        return smoothed_moments(graph, unary, tables, float(mass.sum()), self.smoothing)
 
     def potentials(self, graph: FactorGraph, moments: Beliefs) -> Potentials:
         """Potentials under which the surrogate's beliefs are the moments, all of them positive."""

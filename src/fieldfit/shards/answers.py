@@ -32,6 +32,15 @@ class ShardAnswers:
 
     Iterating gives one array for each example, in the user's shape; one shard is in memory at a
     time.  `write` puts them into files instead, which `read_answers` reads.
+
+    Parameters
+    ----------
+    estimator
+        Fitted.
+    shards
+        What to answer for.
+    what
+        ``"labels"`` or ``"marginals"``.
     """
 
     def __init__(
@@ -97,7 +106,18 @@ class ShardAnswers:
 
 
 def read_answers(folder: str | os.PathLike[str]) -> Iterator[NDArray[Any]]:
-    """Answers that `ShardAnswers.write` wrote, one array for each example."""
+    """Answers that `ShardAnswers.write` wrote, one array for each example.
+
+    Parameters
+    ----------
+    folder
+        Where `ShardAnswers.write` wrote.
+
+    Returns
+    -------
+    iterator of arrays
+        One for each example, in their order.
+    """
     require_path("folder", folder)
     paths = sorted(Path(folder).glob("*-?????.safetensors"))
     if not paths:

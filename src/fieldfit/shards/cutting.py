@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SHARD_SIZE", "cut_into_shards", "is_full"]
+__all__ = ["SHARD_SIZE", "cut_into_shards", "is_full", "rows_of_shards"]
 
 #: Variables and edges of a shard, at most: some ten megabytes of features.
 SHARD_SIZE = 2**20
@@ -37,3 +37,15 @@ def cut_into_shards(sizes: Sequence[int], shard_size: int) -> list[NDArray[np.in
             size = 0
         size += following
     return np.split(np.arange(len(sizes), dtype=np.int64), cuts)
+
+
+def rows_of_shards(n_rows: int, row_size: int, shard_size: int) -> list[slice]:
+    """The same cut for examples of one size, the rows of a table.
+
+    Examples
+    --------
+    >>> rows_of_shards(5, 3, 6)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(1, shard_size // row_size)
+    return [slice(begin, min(begin + step, n_rows)) for begin in range(0, n_rows, step)]

@@ -241,18 +241,34 @@ class _Evaluation:
             if task.future.status in ("cancelled", "lost", "pending"):
                 return None  # the scheduler forgot it, or its result went with its worker
             try:
-                answers: list[Answer] = task.future.result(timeout=LOOK_SECONDS)
-                return answers
+                if task.future.status == "error":  # what a shard raises comes as an answer
+                    _raise(task.future.exception(timeout=LOOK_SECONDS))
+                    return None
+                found = self._gathered(task.future)
+                return found[0] if found else None
             except TimeoutError:
                 is_late = time.monotonic() - task.sent > self.crew.workers.task_seconds
                 if is_late or task.home not in self.crew.living(afresh=True):
                     return None
             except CancelledError:
                 return None
-            except Exception as error:  # what a shard raises comes as an answer
-                if type(error).__module__.partition(".")[0] == "distributed":
-                    return None
-                raise
+
+    def _gathered(self, future: Any) -> list[list[Answer]]:
+        """The result of a finished task, if it comes within a second; nothing if it failed.
+
+        ``Future.result`` would go on waiting after its time for a result that was lost, and log an
+        error (``AllExit``) when the future is cancelled; with ``errors="skip"`` that ends quietly.
+        """
+        client = self.crew.client
+
+        async def gather() -> list[list[Answer]]:
+            found: list[list[Answer]] = await client.gather(
+                [future], errors="skip", asynchronous=True
+            )
+            return found
+
+        found: list[list[Answer]] = client.sync(gather, callback_timeout=LOOK_SECONDS)
+        return found
 
     def _require_readable(self, shard: int, living: Sequence[str]) -> None:
         if set(living) <= self._unread.get(shard, set()):
@@ -298,3 +314,9 @@ class _Evaluation:
         for task in self._tasks.values():
             task.future.cancel()
         self._tasks.clear()
+
+
+def _raise(error: BaseException | None) -> None:
+    """Raise what went wrong in a task, unless that is the loss of its worker."""
+    if error is not None and type(error).__module__.partition(".")[0] != "distributed":
+        raise error

@@ -23,7 +23,8 @@ __all__ = ["MANIFEST", "MODEL_FILE", "Manifest", "ShardEntry"]
 
 #: Name of the file, and of that of the arrays of a model (a vocabulary).
 MANIFEST, MODEL_FILE = "manifest.json", "model.safetensors"
-FORMAT, VERSION = "fieldfit-shards", 1
+#: Version 2 may have factors of any arity in its shards.
+FORMAT, VERSION = "fieldfit-shards", 2
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Manifest:
     model_digest: str = ""
     #: What the program that wrote them wants to find again; the command line keeps its reader here.
     notes: dict[str, Any] = field(default_factory=dict)
+    #: The first version of the format whose readers understand the shards.
+    version: int = 1
 
     @property
     def n_examples(self) -> int:
@@ -108,6 +111,7 @@ class Manifest:
             tuple(entries),
             content.text("model_digest"),
             content.mapping("notes"),
+            content.integer("version", 1),
         )
         if not entries:
             raise FileFormatError("expected at least one shard, found none")
@@ -127,7 +131,7 @@ class Manifest:
                 )
 
     def _text(self) -> str:
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        content = {"format": FORMAT, **asdict(self)}
         return json.dumps(content, allow_nan=False, sort_keys=True)
 
 

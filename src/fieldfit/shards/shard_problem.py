@@ -60,6 +60,7 @@ class ShardProblem(Problem):
         self.is_smooth = small.is_smooth
         self.is_homogeneous = small.is_homogeneous
         self.is_conservative = small.is_conservative
+        self.is_replayed = small.is_replayed
         self.learner_name = small.learner_name
         self.notes = small.notes
         self.is_complete = manifest.is_complete

@@ -95,7 +95,7 @@ def make_crew(client: Any, shards: Shards, estimator: Any, objective: Objective)
         shards.memory,
         None if shards.scratch is None else str(shards.scratch),
         shards.manifest.digest(),
-        type(estimator)(**estimator.get_params(deep=False)),
+        estimator._for_workers(),
         objective,
     )
     if hasattr(workers.client, "scheduler_info"):

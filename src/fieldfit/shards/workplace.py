@@ -25,6 +25,7 @@ from fieldfit._typing import FloatArray
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.learners.problem import Problem, ProblemValue
 from fieldfit.objectives.base import Objective
+from fieldfit.shards.problem_files import ProblemFile, StoredProblem
 from fieldfit.shards.reading import Shards
 from fieldfit.shards.state_files import StateFile
 
@@ -72,12 +73,16 @@ class Answer:
 
 @dataclass
 class _State:
-    """Which evaluation a shard has seen last, and its warm start if it is not in memory."""
+    """Which evaluation a shard has seen last, and what of it is in files and not in memory.
+
+    ``file`` has its warm start, ``prepared`` says where the rest is, if that is worth keeping.
+    """
 
     reset: int = -1
     serial: int = 0
     is_warm: bool = False
     file: StateFile | None = None
+    prepared: StoredProblem | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -95,6 +100,7 @@ class Workplace:
         self._bytes = 0.0
         self._states: dict[int, _State] = {}
         self._unions: dict[tuple[int, ...], Any] = {}
+        self._problem_file: ProblemFile | None = None
         self._lock = threading.Lock()
 
     def evaluate(self, request: Request) -> Answer:
@@ -136,7 +142,10 @@ class Workplace:
         """The sum over a shard, with its warm start."""
         problem = self._problems.get(shard)
         if problem is None:
-            problem = self.load(shard)
+            if state.prepared is None or self._problem_file is None:
+                problem = self.load(shard)
+            else:
+                problem = self._problem_file.load(state.prepared)
             if state.file is not None:
                 problem.give_warm_start(state.file.load(problem.graphs()))
         return problem
@@ -169,8 +178,14 @@ class Workplace:
         state.is_warm, state.file = warm_start is not None, None
         if has_room:
             problem.give_warm_start(warm_start)
-        elif warm_start is not None:
+            return
+        if warm_start is not None:
             state.file = StateFile(warm_start, problem.graphs(), self.shards.scratch)
+        if self.estimator._has_own_graphs and state.prepared is None:
+            with self._lock:
+                if self._problem_file is None:
+                    self._problem_file = ProblemFile(self.shards.scratch)
+            state.prepared = self._problem_file.store(problem)
 
 
 def _value(problem: Problem, call: Call) -> ProblemValue:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldfit._arrays import real_numbers
-from fieldfit._validation import require_integer, require_path, shown
+from fieldfit._validation import made_folder, require_integer, require_path, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.io._container import map_container, write_container
 from fieldfit.io.stored import Stored
@@ -39,12 +39,21 @@ class ShardCoder(ABC):
         """What the cut into shards goes by."""
         return self.n_variables + self.n_edges
 
+    def triples(self, examples: Any, shard_size: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Examples as ``(x, y, weight)``; refuses what is none."""
+        return _triples(examples)
+
+    @property
+    def version(self) -> int:
+        """Of the manifest: the first one whose readers understand the shards."""
+        return 1
+
     @abstractmethod
     def measure(self, index: int, x: Any) -> int:
         """Variables and edges of an example that has not been added."""
 
     @abstractmethod
-    def add(self, index: int, x: Any, y: Any, weight: float | None) -> None:
+    def add(self, index: int, x: Any, y: Any, weight: Any) -> None:
         """Check an example and keep it until `take`."""
 
     @abstractmethod
@@ -74,18 +83,26 @@ def write(
     folder
         A new or empty folder.
     estimator
-        A `ChainCRF`, `GridCRF` or `GraphCRF` with the options that it will be fitted with.
-        Examples for prediction are written with the fitted one: they get its labels and attributes.
+        A `ChainCRF`, `GridCRF`, `GraphCRF`, `IsingModel` or `PottsModel` with the options that it
+        will be fitted with.  Examples for prediction are written with the fitted one: they get its
+        labels and attributes.
     examples
         Pairs ``(x, y)``, or ``(x, y, weight)`` with a factor of the example's share of the
-        objective; any iterable, of which one shard is in memory at a time.
+        objective; any iterable, of which one shard is in memory at a time.  For `IsingModel` and
+        `PottsModel` rows or tables of samples, or pairs ``(table, weights)`` of them.
     shard_size
-        Variables and edges of a shard, at most, but for an example that is larger by itself.
+        Variables and edges of a shard (entries of a table of samples), at most, but for an example
+        that is larger by itself.
         ``None`` is 2**20, by which data in memory are cut as well.  Sums over data that were cut
         in another way differ in their last bits.
     verbose
         1 shows a progress bar.  Chains have a second one: when all attributes and labels are known,
         the pairs that have weights are found in a pass over the shards.
+
+    Returns
+    -------
+    Shards
+        The folder, opened.
 
     Examples
     --------
@@ -113,14 +130,15 @@ def write_with_notes(
     require_integer("verbose", int(verbose) if isinstance(verbose, bool) else verbose, at_least=0)
     path = _new_folder(folder)
     coder = _coder(estimator)
+    most = SHARD_SIZE if shard_size is None else int(shard_size)
     entries: list[ShardEntry] = []
     with _progress(verbose) as show:
-        for index, (x, y, weight) in enumerate(_triples(examples)):
-            following = coder.measure(index, x)
-            if is_full(coder.size, following, SHARD_SIZE if shard_size is None else shard_size):
+        for index, (x, y, weight) in enumerate(coder.triples(examples, most)):
+            if is_full(coder.size, coder.measure(index, x), most):
                 entries.append(_write_shard(path, len(entries), coder))
+            before = coder.n_examples
             coder.add(index, x, y, weight)
-            show()
+            show(coder.n_examples - before)
     if coder.n_examples:
         entries.append(_write_shard(path, len(entries), coder))
     if not entries:
@@ -131,7 +149,8 @@ def write_with_notes(
     if model.arrays:
         digest = write_container(path / MODEL_FILE, FORMAT, VERSION, {}, model.arrays)
     kind = type(estimator).__name__
-    Manifest(kind, options, model.numbers, tuple(entries), digest, notes()).write(path)
+    found = (model.numbers, tuple(entries), digest, notes(), coder.version)
+    Manifest(kind, options, *found).write(path)
     return Shards(path)
 
 
@@ -140,7 +159,8 @@ def _coder(estimator: Any) -> ShardCoder:
     coder = None if make is None or isinstance(estimator, type) else make()
     if coder is None:
         raise InvalidInputError(
-            f"estimator must be a ChainCRF, GridCRF or GraphCRF, got {shown(estimator)}"
+            "estimator must be a ChainCRF, GridCRF, GraphCRF, IsingModel or PottsModel, got "
+            f"{shown(estimator)}"
         )
     estimator._check_options()
     assert isinstance(coder, ShardCoder)
@@ -149,18 +169,11 @@ def _coder(estimator: Any) -> ShardCoder:
 
 def _new_folder(folder: Any) -> Path:
     require_path("folder", folder)
-    path = Path(folder)
-    if (path / MANIFEST).exists():
+    if (Path(folder) / MANIFEST).exists():
         raise InvalidInputError(
             f"folder must be new or empty, got {os.fspath(folder)!r} with shards in it"
         )
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInputError(
-            f"folder must be a folder that can be made, got {os.fspath(folder)!r} ({error})"
-        ) from None
-    return path
+    return made_folder("folder", folder)
 
 
 def _triples(examples: Any) -> Iterator[tuple[Any, Any, float | None]]:
@@ -200,7 +213,7 @@ def _written(folder: Path, entries: list[ShardEntry], verbose: int) -> Iterator[
         for entry in entries:
             counts, arrays = map_container(folder / entry.file, FORMAT, VERSION, None)
             yield Stored(arrays, counts)
-            show()
+            show(1)
 
 
 @contextmanager
@@ -208,7 +221,7 @@ def _progress(
     verbose: int, what: str = "writing", unit: str = "example", count: int | None = None
 ) -> Iterator[Any]:
     if verbose <= 0:
-        yield lambda: None
+        yield lambda count: None
         return
     from tqdm import tqdm
 

@@ -217,6 +217,22 @@ def test_warm_start_from_a_neighbouring_model():
     np.testing.assert_allclose(warm.beliefs.unary_values, cold.beliefs.unary_values, atol=1e-8)
 
 
+def test_a_useless_start_costs_iterations_but_no_convergence():
+    """Beliefs of sweeps that stalled need not agree at all, nor leave the corners."""
+    rng = np.random.default_rng(0)
+    graph = ff.FactorGraph.grid(12, 12, 2)
+    signs = rng.choice([-5.0, 5.0], (graph.n_factors, 1, 1))
+    potentials = ff.Potentials(graph, rng.normal(size=(144, 2)), signs * np.eye(2))
+    stalled = ff.SumProduct(ff.TreeReweighted(), accelerate=False, max_iter=65).run(
+        graph, potentials
+    )
+    cold = InteriorPoint().run(graph, potentials)
+    warm = InteriorPoint().run(graph, potentials, init=stalled)
+    assert cold.converged
+    assert warm.converged
+    assert warm.log_partition == pytest.approx(cold.log_partition, rel=1e-9)
+
+
 def test_refuses_what_is_not_concave():
     graph = ff.FactorGraph.grid(3, 3, 2)
     with pytest.raises(InvalidInputError, match="entropy must be concave"):

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from assertions import assert_bound, assert_distributions, consistency_error
-from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising
+from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, ising, pair_model
 from reference.max_flow import best_score, half_integral_value, local_polytope_value
 
 import fieldfit as ff
@@ -21,36 +21,6 @@ from fieldfit.inference.map.graph_cut.roof_duality import (
 )
 
 INF = np.inf
-
-
-def pair_model(rng, n, ties=False, zeros=0.0, one_label=False, field=1.0, density=2.0, slope=1.0):
-    """Pairs of either sign, factors of arity 0 and 1, hard zeros anywhere.
-
-    A small ``field`` and ``slope`` leave the interactions, which cycles frustrate.
-    """
-    cardinalities = rng.integers(1, 3, n) if one_label else np.full(n, 2)
-    n_pairs = int(rng.integers(0, density * n + 1)) if n > 1 else 0
-    scopes = [tuple(int(i) for i in rng.permutation(n)[:2]) for _ in range(n_pairs)]
-    scopes += [(int(rng.integers(n)),), ()]
-    graph = ff.FactorGraph(cardinalities, [scopes[k] for k in rng.permutation(len(scopes))])
-
-    def draw(shape, scale):
-        values = rng.integers(-1, 2, shape) if ties else rng.normal(size=shape)
-        values = np.array(scale * values)
-        if shape == (2, 2):  # the interaction, and what is left of the rest
-            interaction = values[0, 0] + values[1, 1] - values[0, 1] - values[1, 0]
-            spins = np.array([[1.0, -1.0], [-1.0, 1.0]])
-            values = slope * values + (1.0 - slope) * interaction / 4.0 * spins
-        if shape:
-            values[rng.random(shape) < zeros] = -INF
-        return values
-
-    unary = [draw((int(k),), field) for k in cardinalities]
-    factors = [
-        draw(graph.table_shape(a), field if graph.arities[a] < 2 else 1.0)
-        for a in range(graph.n_factors)
-    ]
-    return graph, ff.Potentials(graph, unary, factors)
 
 
 def decided(beliefs):

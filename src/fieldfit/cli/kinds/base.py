@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from fieldfit._registry import OBJECTIVES_OF
 
@@ -30,6 +30,7 @@ __all__ = [
     "NamedBytes",
     "Reader",
     "Report",
+    "Table",
     "located",
     "open_source",
 ]
@@ -77,6 +78,22 @@ class Report:
 
     fields: dict[str, Any]
     text: str
+
+
+class Table(NamedTuple):
+    """Some rows of the ``n_all`` that there are, and what they are."""
+
+    title: str
+    rows: list[dict[str, Any]]
+    n_all: int
+    #: What a reader of the table has to know.
+    note: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title, how many rows there are if some are left out, and the note."""
+        shown, note = len(self.rows), f" ({self.note})" if self.note else ""
+        return self.title + (f", {shown} of {self.n_all}" if shown < self.n_all else "") + note
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,9 @@ class Kind(ABC):
     def stored_reader(self, model: Any) -> Reader:
         """The reader that a fitted model was trained with, or the plain one."""
 
+    def check_shards(self, args: argparse.Namespace) -> None:  # noqa: B027  (most take all options)
+        """Refuse options that have no meaning for ``fieldfit shard``."""
+
     def output_files(self, args: argparse.Namespace) -> dict[str, str | None]:
         """Options that name further files which ``fit`` writes, and the files."""
         return {}
@@ -142,8 +162,16 @@ class Kind(ABC):
             options["client"] = args.client
         estimator.fit(data.examples, data.labels, **options)
 
+    def fit_options(self, args: argparse.Namespace, data: Data) -> dict[str, Any]:
+        """Arguments of the estimator's ``fit`` that the options of this kind give."""
+        return {}
+
     def finish(self, model: Any, args: argparse.Namespace) -> dict[str, Any]:
         """Write the further files, and say what should be in the summary."""
+        return {}
+
+    def report_names(self, model: Any) -> dict[str, Any]:
+        """``label_names`` and ``feature_names`` of a report, where files have them."""
         return {}
 
     def accuracy(self, model: Any, data: Data) -> float | None:
@@ -163,9 +191,10 @@ class Kind(ABC):
     def describe(self, model: Any) -> dict[str, Any]:
         """What the model is about: labels, numbers of features, ..."""
 
-    @abstractmethod
-    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
-        """Tables (with a title) of the weights that matter most."""
+    def strongest(self, model: Any, count: int) -> list[Table]:
+        """Tables of the weights that matter most."""
+        rows = [{"weight": weight, "of": what} for weight, what in model.top_weights(count)]
+        return [Table("strongest weights", rows, len(model.weights_))]
 
 
 #: What complaints call the arguments.

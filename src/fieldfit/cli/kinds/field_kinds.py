@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from fieldfit.cli._options import count, word_pair
+from fieldfit.cli._options import choices_by_name, count, word_pair
 from fieldfit.cli.kinds.base import Answer, Data, Kind, Reader, Report, open_source
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 __all__ = ["GraphKind", "GridKind"]
 
 PAIRWISE = ("auto", "full", "symmetric", "potts", "potts-labels")
+FACTOR_TABLES = (*PAIRWISE, "robust-potts")
 
 
 class _FieldKind(Kind):
@@ -95,51 +91,6 @@ class _FieldKind(Kind):
 
     def describe(self, model: Any) -> dict[str, Any]:
         return {"n_labels": model.n_labels_, "n_features": model.n_features_in_}
-
-    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
-        import numpy as np
-
-        names, values = [], []
-        for block, array in model.weight_blocks_.items():
-            tying = model._tyings()[block.endswith("_features")]
-            names += _weight_names(block, array, model.n_labels_, tying)
-            values.append(array.reshape(-1))
-        weights = np.concatenate(values)
-        order = np.argsort(-np.abs(weights), kind="stable")[:count]
-        rows = [{"weight": float(weights[k]), "of": names[k]} for k in order]
-        return [("strongest weights", rows)]
-
-
-def _weight_names(block: str, array: NDArray[np.float64], n_labels: int, tying: str) -> list[str]:
-    """What each weight of a block stands for."""
-    if block == "unary" and array.size == 1:
-        return ["scale of the given scores"]
-    if block == "unary":
-        n_features = array.size // n_labels
-        return [
-            f"feature {feature} for label {label}"
-            for feature in range(n_features)
-            for label in range(n_labels)
-        ]
-    if block == "intercept":
-        return [f"label {label}" for label in range(n_labels)]
-    labels = range(n_labels)
-    entries = {
-        "full": [f"labels {a}, {b}" for a, b in itertools.product(labels, labels)],
-        "symmetric": [
-            f"labels {a}, {b}" for a, b in itertools.combinations_with_replacement(labels, 2)
-        ],
-        "potts": ["equal labels"],
-        "potts-labels": [f"labels {a}, {a}" for a in labels],
-    }[tying]
-    if not block.endswith("_features"):
-        return [f"{block}: {entry}" for entry in entries]
-    name = block.removesuffix("_features")
-    return [
-        f"{name}, feature {feature}: {entry}"
-        for feature in range(array.size // len(entries))
-        for entry in entries
-    ]
 
 
 # -- grids --------------------------------------------------------------------------------
@@ -304,7 +255,9 @@ class GraphKind(_FieldKind):
     sentence = "labels of nodes, given their features and edges"
     data = (
         'JSON, one graph on each line: {"nodes": [[0.5, 1.0], ...], "edges": [[0, 1], ...], '
-        '"edge_features": [[0.3], ...] (optional), "labels": [0, 1, ...]}'
+        '"edge_features": [[0.3], ...] (optional), "labels": [0, 1, ...]}; factors of more nodes '
+        'stand under names of your choice, "factors": {"triples": [[0, 1, 2], ...]}, or with '
+        'features, "factors": {"triples": {"scopes": [[0, 1, 2], ...], "features": [[0.5], ...]}}'
     )
     example = "fieldfit fit graph --train graphs.jsonl --objective bethe --model graphs.ff"
     unit = "nodes"
@@ -314,6 +267,20 @@ class GraphKind(_FieldKind):
         "pairwise": "auto", "unary": "auto",
     }  # fmt: skip
 
+    def add_options(self, parser: argparse._ActionsContainer) -> None:
+        super().add_options(parser)
+        parser.add_argument(
+            "--factors",
+            metavar="TYPE=TABLES,...",
+            type=choices_by_name(FACTOR_TABLES),
+            help=f"tables of types of factors, of {', '.join(FACTOR_TABLES)}, such as "
+            "triples=potts (default: auto, which is symmetric up to 1000 weights, then "
+            "robust-potts, and potts for features)",
+        )
+
+    def parameters(self, args: argparse.Namespace, reader: Any) -> dict[str, Any]:
+        return super().parameters(args, reader) | {"factors": args.factors}
+
     def reader(self, args: argparse.Namespace) -> Reader:
         return GraphReader()
 
@@ -321,7 +288,14 @@ class GraphKind(_FieldKind):
         return GraphReader()
 
     def describe(self, model: Any) -> dict[str, Any]:
-        return super().describe(model) | {"n_edge_features": model.n_edge_features_}
+        factors = [
+            f"{name}: {kind.arity} nodes, {kind.n_features} features, "
+            f"tables {model._forms(name)[0]}"
+            for name, kind in model.factor_types_.items()
+            if name != "edges"
+        ]
+        about = super().describe(model) | {"n_edge_features": model.n_edge_features_}
+        return about | {"factors": factors} if factors else about
 
     def predict(self, model: Any, data: Data, args: argparse.Namespace) -> Answer:
         import json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fieldfit._registry import OBJECTIVES_OF
 from fieldfit.cli._options import number
-from fieldfit.cli.kinds.base import Answer, Data, Kind, Reader, Report, open_source
+from fieldfit.cli.kinds.base import Answer, Data, Kind, Reader, Report, Table, open_source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -237,15 +237,18 @@ class MatchingKind(Kind):
     def describe(self, model: Any) -> dict[str, Any]:
         return {"graph": model.kind, "n_features": model.n_features_in_}
 
-    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
+    def report_names(self, model: Any) -> dict[str, Any]:
+        return {"feature_names": self.stored_reader(model).features}
+
+    def strongest(self, model: Any, count: int) -> list[Table]:
         import numpy as np
 
         names = self.stored_reader(model).features
         if names is None:
-            names = tuple(f"feature {k}" for k in range(len(model.weights_)))
+            return super().strongest(model, count)
         order = np.argsort(-np.abs(model.weights_), kind="stable")[:count]
         rows = [{"weight": float(model.weights_[k]), "of": names[k]} for k in order]
-        return [("strongest weights", rows)]
+        return [Table("strongest weights", rows, len(model.weights_))]
 
 
 def _pairs(model: Any, data: Data) -> list[tuple[Any, Any]]:

@@ -11,11 +11,7 @@ from fieldfit.cli._output import format_pairs
 from fieldfit.cli.kinds.base import Answer, Data, Report
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
-from fieldfit.inference.auto import infer
-from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.likelihood_bounds import log_partition_bounds
-from fieldfit.models.pairwise.sample_data import require_labels
-from fieldfit.objectives.likelihood import Likelihood
 from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 __all__ = ["log_likelihoods", "missing_marginals", "score_samples"]
@@ -91,27 +87,17 @@ def _scores(model: Any, labels: LabelMatrix) -> FloatArray:
 def missing_marginals(model: Any, data: Data, value_names: list[str]) -> Answer:
     """Beliefs about every missing value given the known ones of its sample."""
     labels = sample_labels(model, data)
-    graph, potentials = model.to_model()
-    objective = model._objective()
+    beliefs, converged = model._beliefs(labels)
     columns = data.examples.columns
-    entries: list[dict[str, Any]] = []
-    for row in np.flatnonzero((labels < 0).any(axis=1)):
-        observed = labels[row].astype(np.int32)
-        if isinstance(objective, Likelihood) and not isinstance(objective.inference, Exact):
-            # what was learned with a surrogate is true under that surrogate only
-            result = objective.inference.run_batch(Batch.of([graph]), potentials, observed)
-        else:
-            result = infer(graph, potentials, observed=observed)
-        for column in np.flatnonzero(observed < 0):
-            beliefs = result.beliefs.unary(int(column)).tolist()
-            entries.append(
-                {
-                    "sample": int(row) + 1,
-                    "column": columns[column],
-                    "marginals": dict(zip(value_names, beliefs, strict=True)),
-                    "converged": bool(result.converged),
-                }
-            )
+    entries: list[dict[str, Any]] = [
+        {
+            "sample": int(row) + 1,
+            "column": columns[column],
+            "marginals": dict(zip(value_names, beliefs[row, column].tolist(), strict=True)),
+            "converged": bool(converged[row]),
+        }
+        for row, column in np.argwhere(labels < 0)
+    ]
     lines = []
     for entry in entries:
         shown = [f"{name}:{belief:.6g}" for name, belief in entry["marginals"].items()]
@@ -158,9 +144,5 @@ def sample_labels(model: Any, data: Data) -> LabelMatrix:
             f"{data.place(0)}: there must be {model.n_features_in_} columns as in the model, "
             f"got {values.shape[1]}"
         )
-    # one more row that is complete: a column without any value is refused in training, but it is
-    # no mistake here
-    complete = np.full((1, values.shape[1]), model._values(np.zeros(1, dtype=np.int64))[0])
-    labels: LabelMatrix = model._labels(np.concatenate([values, complete]))[:-1]
-    require_labels(labels, model._parameters.n_labels)
+    labels: LabelMatrix = model._given_labels(values)
     return labels

@@ -22,13 +22,16 @@ class NamedSamples:
         self.values = values
         self.columns = columns
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self.values if dtype is None else self.values.astype(dtype)
 
 
 @dataclass(frozen=True)
 class SampleReader(Reader):
-    """CSV tables and FASTA alignments.
+    """CSV tables and alignments.
 
     ``columns`` are the chosen ones (``None``: all but ``drop``) and, once files have been read,
     those that the model is about.
@@ -43,13 +46,15 @@ class SampleReader(Reader):
     def read(self, paths: Sequence[str], *, with_labels: bool = True) -> tuple[Self, Data]:
         import numpy as np
 
+        from fieldfit.io.alignments import is_alignment
+
         reader = self
         parts: list[NDArray[Any]] = []
         places: list[str] = []
         for path in paths:
             source = open_source(path)
-            is_alignment = source.getvalue().lstrip()[:1] == b">"
-            read = reader._read_alignment if is_alignment else reader._read_table
+            is_table = not is_alignment(source.getvalue())
+            read = reader._read_table if is_table else reader._read_alignment
             reader, found = read(source)
             parts.append(found)
             places += [f"{source.name}, sample {row + 1}" for row in range(len(found))]
@@ -74,41 +79,37 @@ class SampleReader(Reader):
     def _read_table(self, source: NamedBytes) -> tuple[Self, NDArray[np.float64]]:
         import numpy as np
 
-        from fieldfit.errors import FileFormatError, InvalidInputError
-        from fieldfit.io.samples import read_samples
+        from fieldfit.errors import FileFormatError
+        from fieldfit.io.samples import read_lines, read_samples
 
         if self.alphabet is not None:
             raise FileFormatError(
-                f"{source.name}: expected an alignment (FASTA) as the model was trained with, "
-                "found a table"
+                f"{source.name}: expected an alignment (FASTA, A2M or Stockholm) as the model was "
+                "trained with, found a table"
             )
-        table = read_samples(source)
-        wanted = self.columns
-        if wanted is None:
-            unknown = [name for name in self.drop if name not in table.names]
-            wanted = tuple(name for name in table.names if name not in self.drop)
+        lines, wanted = read_lines(source), self.columns
+        is_known = wanted is None or set(wanted) <= set(lines.names)
+        if (
+            wanted is not None
+            and not (is_known or lines.has_names)
+            and len(wanted) == len(lines.names)
+        ):
+            values = lines.numbers(range(len(wanted)))  # columns go by their order
         else:
-            unknown = [name for name in wanted if name not in table.names]
-        has_names = table.names != tuple(map(str, range(len(table.names))))
-        if unknown and not has_names and self.columns and len(wanted) == len(table.names):
-            values = table.values  # without a line of names, columns go by their order
-        elif unknown:
-            raise InvalidInputError(
-                f"{source.name}: expected a column named {unknown[0]!r}, "
-                f"found {', '.join(table.names)}"
-            )
-        else:
-            values = table.columns(wanted).values
+            source.seek(0)
+            table = read_samples(source, columns=wanted, drop=self.drop)
+            wanted, values = table.names, table.values
         if self.threshold is not None:
             values = np.where(np.isnan(values), np.nan, values >= self.threshold)
         return replace(self, columns=wanted, drop=()), values
 
     def _read_alignment(self, source: NamedBytes) -> tuple[Self, NDArray[np.int16]]:
         from fieldfit.errors import FileFormatError
-        from fieldfit.io.samples import PROTEIN_ALPHABET, read_fasta
+        from fieldfit.io.alignments import read_alignment
+        from fieldfit.io.samples import PROTEIN_ALPHABET
 
         alphabet = self.alphabet or PROTEIN_ALPHABET
-        found = read_fasta(source, alphabet, self.unknown)
+        found = read_alignment(source, alphabet, self.unknown)
         columns = tuple(str(k + 1) for k in range(found.labels.shape[1]))
         if self.columns is not None and self.columns != columns:
             raise FileFormatError(

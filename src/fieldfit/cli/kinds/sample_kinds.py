@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from fieldfit._registry import OBJECTIVES_OF
 from fieldfit.cli._options import number, words
-from fieldfit.cli.kinds.base import Answer, Data, Kind, Report
+from fieldfit.cli.kinds.base import Answer, Data, Kind, Report, Table
 from fieldfit.cli.kinds.sample_files import SampleReader, read_edges
 
 __all__ = ["IsingKind", "PottsKind"]
@@ -21,6 +21,7 @@ class _SampleKind(Kind):
     """What Ising and Potts models have in common."""
 
     objectives = OBJECTIVES_OF["pairwise"]
+    has_shards = True
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(
@@ -50,14 +51,17 @@ class _SampleKind(Kind):
     def fit(
         self, estimator: Any, data: Data, validation: Data | None, args: argparse.Namespace
     ) -> None:
-        edges = None if args.edges is None else read_edges(args.edges, data.examples.columns)
         estimator.fit(
             data.examples,
-            edges,
-            self.sample_weight(args),
+            **self.fit_options(args, data),
             checkpoint=args.checkpoint,
             validation=None if validation is None else validation.examples,
+            client=args.client,
         )
+
+    def fit_options(self, args: argparse.Namespace, data: Data) -> dict[str, Any]:
+        edges = None if args.edges is None else read_edges(args.edges, data.columns)
+        return {"edges": edges, "sample_weight": self.sample_weight(args)}
 
     def sample_weight(self, args: argparse.Namespace) -> str | None:
         """What the estimator's ``sample_weight`` is."""
@@ -81,6 +85,9 @@ class _SampleKind(Kind):
     def value_names(self, model: Any) -> list[str]:
         """How the labels are written in files."""
         return [str(value) for value in range(model._parameters.n_labels)]
+
+    def report_names(self, model: Any) -> dict[str, Any]:
+        return {"label_names": self.value_names(model)}
 
     def describe(self, model: Any) -> dict[str, Any]:
         return {"n_variables": model.n_features_in_, "n_couplings": len(model.edges_)}
@@ -122,7 +129,7 @@ class IsingKind(_SampleKind):
 
     def finish(self, model: Any, args: argparse.Namespace) -> dict[str, Any]:
         """Compute the standard errors, so that they are in the model file."""
-        is_small = len(model.weights_) <= MAX_WEIGHTS_WITH_ERRORS
+        is_small = len(model.weights_) <= MAX_WEIGHTS_WITH_ERRORS and args.shards is None
         if model.l1 == 0.0 and is_small and model._objective().is_conservative:
             assert len(model.standard_errors_)
             return {"standard_errors": True}
@@ -131,7 +138,7 @@ class IsingKind(_SampleKind):
     def value_names(self, model: Any) -> list[str]:
         return ["0", "1"] if model.encoding == "binary" else ["-1", "1"]
 
-    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
+    def strongest(self, model: Any, count: int) -> list[Table]:
         import numpy as np
 
         names, n = model._names(), model.n_features_in_
@@ -144,8 +151,12 @@ class IsingKind(_SampleKind):
         order = np.argsort(-np.abs(model.weights_[n:]), kind="stable")[:count]
         pairs = [f"{names[i]} - {names[j]}" for i, j in model.edges_[order]]
         couplings = [row("coupling", p, n + int(e)) for p, e in zip(pairs, order, strict=True)]
-        thresholds = [row("threshold", name, k) for k, name in enumerate(names[:count])]
-        return [("strongest couplings", couplings), ("thresholds", thresholds)]
+        # all of them: an order by size says nothing
+        thresholds = [row("threshold", name, k) for k, name in enumerate(names)] if count else []
+        return [
+            Table("strongest couplings", couplings, len(model.edges_)),
+            Table("thresholds", thresholds, n),
+        ]
 
 
 class PottsKind(_SampleKind):
@@ -154,7 +165,10 @@ class PottsKind(_SampleKind):
     name = "potts"
     estimator = "PottsModel"
     sentence = "couplings of variables with several labels, such as columns of an alignment"
-    data = "an alignment (FASTA), or a CSV table of labels 0, 1, 2, ... with NA where missing"
+    data = (
+        "an alignment (FASTA, A2M, A3M, Stockholm), or a CSV table of labels 0, 1, 2, ... with NA "
+        "where missing"
+    )
     example = (
         "fieldfit fit potts --train family.fasta --l2 100 --identity 0.8 --model family.ff "
         "--contacts contacts.csv"
@@ -172,7 +186,11 @@ class PottsKind(_SampleKind):
             help="weigh sequences by one over the number of those that are equal in this share "
             "of columns (0.8, say)",
         )
-        parser.add_argument("--contacts", metavar="F", help="write the scores of all pairs (CSV)")
+        parser.add_argument(
+            "--contacts",
+            metavar="F",
+            help="write the scores of all pairs (CSV); the first column of an alignment is 1",
+        )
         parser.add_argument(
             "--alphabet",
             metavar="LETTERS",
@@ -191,8 +209,21 @@ class PottsKind(_SampleKind):
     def reader(self, args: argparse.Namespace) -> SampleReader:
         return replace(super().reader(args), alphabet=args.alphabet, unknown=args.unknown)
 
+    def fit_options(self, args: argparse.Namespace, data: Data) -> dict[str, Any]:
+        edges = None if args.edges is None else read_edges(args.edges, data.columns)
+        return {"edges": edges, "sample_weight": self.sample_weight(args)}
+
     def sample_weight(self, args: argparse.Namespace) -> str | None:
         return None if args.identity is None else "identity"
+
+    def check_shards(self, args: argparse.Namespace) -> None:
+        from fieldfit.errors import InvalidInputError
+
+        if args.identity is not None:
+            raise InvalidInputError(
+                f"--identity must not be given for shards, because it compares all sequences with "
+                f"each other, got {args.identity:g}"
+            )
 
     def output_files(self, args: argparse.Namespace) -> dict[str, str | None]:
         return {"--contacts": args.contacts}
@@ -202,7 +233,7 @@ class PottsKind(_SampleKind):
             return {}
         from fieldfit.io._atomic_file import write_atomically
 
-        rows = self.strongest(model, len(model.edges_))[0][1]
+        rows = self.strongest(model, len(model.edges_))[0].rows
         lines = ["first,second,score,norm\n"]
         lines += [
             f"{row['first']},{row['second']},{row['score']:.8g},{row['norm']:.8g}\n" for row in rows
@@ -217,7 +248,7 @@ class PottsKind(_SampleKind):
     def describe(self, model: Any) -> dict[str, Any]:
         return super().describe(model) | {"n_labels": model._parameters.n_labels}
 
-    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
+    def strongest(self, model: Any, count: int) -> list[Table]:
         """Pairs by their corrected score (`PottsModel.contact_scores`)."""
         import numpy as np
 
@@ -235,4 +266,6 @@ class PottsKind(_SampleKind):
             }
             for e in order
         ]
-        return [("strongest pairs", rows)]
+        is_alignment = self.stored_reader(model).alphabet is not None
+        note = "columns of the alignment, the first is 1" if is_alignment else ""
+        return [Table("strongest pairs", rows, len(model.edges_), note)]

@@ -256,10 +256,6 @@ class ChainKind(Kind):
     def describe(self, model: Any) -> dict[str, Any]:
         return {"n_attributes": len(model.attributes_), "labels": model.classes_.tolist()}
 
-    def strongest(self, model: Any, count: int) -> list[tuple[str, list[dict[str, Any]]]]:
-        rows = [{"weight": weight, "of": what} for weight, what in model.top_weights(count)]
-        return [("strongest weights", rows)]
-
 
 class SkipChainKind(ChainKind):
     """``fieldfit fit skip-chain``."""

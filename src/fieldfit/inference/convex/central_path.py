@@ -168,7 +168,7 @@ class CentralPath(ABC):
         try:
             found = self._newton_step(pull)
         except IndefiniteError:  # or rounding: beliefs are closer to hard constraints than numbers
-            self.give_way(self.active)
+            self._give_way_or_start_again(self.active)
             return
         slack_step = pull - self.slack - self.slack * self._over_beliefs(found.factors)
         longest = np.minimum(
@@ -182,7 +182,7 @@ class CentralPath(ABC):
         solved = moved & self.is_solved(length)
         self.converged |= solved
         self.active &= ~solved
-        if (spoilt := self.active & ~moved).any():
+        if (spoilt := self.active & ~moved & ~was_warm).any():
             self.give_way(spoilt)
         shorter = np.where(moved, np.minimum(length, slack_length), 0.0)
         self.barrier = self._average_product() * np.select(
@@ -191,6 +191,13 @@ class CentralPath(ABC):
         is_fast = moved & (length == 1.0) & (self.changes <= FASTER * before)
         if (slow := self.active & was_warm & ~is_fast).any():
             self._start_again(slow)
+
+    def _give_way_or_start_again(self, examples: BoolArray) -> None:
+        """What began at an earlier result begins in the middle before guards are raised."""
+        if (warm := examples & self._is_warm).any():
+            self._start_again(warm)
+        else:
+            self.give_way(examples)
 
     def _newton_step(self, pull: FloatArray) -> HessianSolveResult:
         problem = self.problem

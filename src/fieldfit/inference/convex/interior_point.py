@@ -109,6 +109,8 @@ def interior_point(
         path.step()
         if progress is not None:
             progress(path.n_iter, float(path.changes.max(initial=0.0)))
+    if not path.converged.all():
+        path.tighten_bounds()
     return ConvexResult(
         beliefs=problem.beliefs(*path.normalised()),
         multipliers=path.multipliers,
@@ -121,21 +123,27 @@ def interior_point(
 
 
 class _ConcavePath(CentralPath):
-    """The path of a concave problem, with an upper bound at every step."""
+    """The path of a concave problem, with upper bounds where steps say that it ends."""
 
     def __init__(self, problem: ConvexProblem, split: EntropySplit | None, tol: float) -> None:
         super().__init__(problem, tol)
         self._split = split
-        self.bounds = self._upper_bounds()
+        self.bounds = np.full(problem.batch.n_examples, np.inf)
 
     def is_solved(self, length: FloatArray) -> BoolArray:
-        """Value and bound meet, too."""
+        """Steps are short, beliefs agree, and then value and bound meet, too."""
+        solved = (length == 1.0) & (self.changes <= self.tol) & (self.gaps <= self.tol)
+        if not (solved & self.active).any():  # bounds cost as much as half a step
+            return np.zeros(len(solved), dtype=np.bool_)
+        self.tighten_bounds()
         problem = self.problem
-        self.bounds = np.minimum(self.bounds, self._upper_bounds())
         values = problem.primal(self.unary, self.factors, np.zeros(problem.batch.n_examples))
         distance = np.abs(self.bounds - values) / np.maximum(1.0, np.abs(values))
-        solved = (length == 1.0) & (self.changes <= self.tol) & (self.gaps <= self.tol)
         return np.asarray(solved & (distance <= self.tol))
+
+    def tighten_bounds(self) -> None:
+        """Upper bounds at the multipliers now, where they are better than earlier ones."""
+        self.bounds = np.minimum(self.bounds, self._upper_bounds())
 
     def _upper_bounds(self) -> FloatArray:
         problem = self.problem

@@ -54,8 +54,10 @@ class Cliques(NamedTuple):
 
 
 @kernel
-def merge_buckets(cardinalities: IntArray, elimination: Elimination) -> Cliques:
-    """Maximal cliques: each bucket that lies inside another one is joined to it.
+def merge_buckets(
+    cardinalities: IntArray, elimination: Elimination
+) -> tuple[LongArray, IntArray, IntArray, IntArray, IntArray, FloatArray, LongArray]:
+    """Maximal `Cliques`: each bucket that lies inside another one is joined to it.
 
     The parent of a bucket is the bucket of its first neighbour to be eliminated, and lies inside
     its child exactly if it has one neighbour less than the child.
@@ -116,9 +118,7 @@ def merge_buckets(cardinalities: IntArray, elimination: Elimination) -> Cliques:
             variables[place] = order[k]
             clusters[c] *= cardinalities[order[k]]
             k = below[k]
-    return Cliques(
-        clique_offsets, variables, n_eliminated, clique_parents, homes, clusters, separators
-    )
+    return clique_offsets, variables, n_eliminated, clique_parents, homes, clusters, separators
 
 
 # -- search for an affordable order -------------------------------------------------------
@@ -254,15 +254,17 @@ def _search(graph: FactorGraph, labels: IntArray, budget: Budget) -> Elimination
     for restart in range(max(budget.n_restarts, 1)):
         fits = best is not None and best.memory <= budget.max_memory
         limit = np.log2(max(best.n_operations, 2.0)) if best is not None and fits else most
-        elimination = greedy_order(
-            graph.cardinalities,
-            labels,
-            adjacency,
-            NOISES[restart % len(NOISES)],
-            # streams of two restarts meet only after 2**32 draws
-            ((budget.random_state * 2**12 + restart) << 32) % 2**63,
-            limit,
-            max(MAX_STEPS, STEPS_PER_EDGE * len(adjacency[1])),
+        elimination = Elimination(
+            *greedy_order(
+                graph.cardinalities,
+                labels,
+                adjacency,
+                NOISES[restart % len(NOISES)],
+                # streams of two restarts meet only after 2**32 draws
+                ((budget.random_state * 2**12 + restart) << 32) % 2**63,
+                limit,
+                max(MAX_STEPS, STEPS_PER_EDGE * len(adjacency[1])),
+            )
         )
         steps += elimination.n_steps
         if elimination.status == COMPLETE:
@@ -296,7 +298,7 @@ def _is_better(plan: EliminationPlan, best: EliminationPlan, max_memory: float) 
 
 def _measured(graph: FactorGraph, elimination: Elimination) -> EliminationPlan:
     """Junction tree of an order, with its factors, children and costs."""
-    cliques = merge_buckets(graph.cardinalities, elimination)
+    cliques = Cliques(*merge_buckets(graph.cardinalities, elimination))
     n_cliques = len(cliques.n_eliminated)
     factor_homes = _factor_homes(graph, cliques.homes, n_cliques)
     factors, factor_offsets = _grouped(factor_homes, n_cliques)

@@ -261,6 +261,25 @@ def sample_exactly(
     ``limits`` has the limits on memory and time (those of `Exact()` if ``None``); here the largest
     cluster table is stored, and its size counts as memory.
 
+    Parameters
+    ----------
+    graph, potentials
+        The model.
+    n_samples
+        How many labellings.
+    random_state
+        A seed or a generator.
+    observed
+        Evidence: ``{variable: label}``, or one integer for each variable with ``-1`` for "not
+        observed".
+    limits
+        An `Exact` with the limits on memory and time.
+
+    Returns
+    -------
+    array
+        Labels, ``(n_samples, n_variables)``.
+
     Examples
     --------
     >>> graph = FactorGraph.chain(3, 2)

@@ -170,8 +170,8 @@ def greedy_order(
     seed: int,
     log2_limit: float,
     step_limit: int,
-) -> Elimination:
-    """One greedy order; gives up once a bucket has more than ``2**log2_limit`` entries."""
+) -> tuple[int, IntArray, NDArray[np.int64], IntArray, float, int, int]:
+    """An `Elimination`; gives up once a bucket has more than ``2**log2_limit`` entries."""
     n_variables = len(labels)
     offsets, flat = adjacency
     weights = cardinalities.astype(np.float64)  # integers, so that sums of products are exact
@@ -346,7 +346,7 @@ def greedy_order(
         if next_size > log2_largest:
             log2_largest = next_size
             n_largest = next_degree + 1
-    return Elimination(
+    return (
         status,
         order[:done].copy(),
         bucket_offsets[: done + 1].copy(),

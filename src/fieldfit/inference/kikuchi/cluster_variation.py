@@ -20,7 +20,15 @@ from fieldfit.graph.structure import count_cycles
 from fieldfit.inference.kikuchi.region_graph import MapPool, RegionGraph, region_offsets
 from fieldfit.inference.kikuchi.region_sets import SetFamily, distinct_rows, find_four_cycles
 
-__all__ = ["bethe", "cluster_variation", "given", "plaquettes"]
+__all__ = [
+    "bethe",
+    "cluster_variation",
+    "given",
+    "junction_order",
+    "plaquettes",
+    "scopes",
+    "with_small_regions",
+]
 
 #: Plaquettes that are listed; dense bipartite graphs have any number of them.
 MAX_PLAQUETTES = 5_000_000
@@ -47,19 +55,22 @@ def plaquettes(graph: FactorGraph) -> SetFamily:
             )
         capacity = min(4 * capacity, MAX_PLAQUETTES)
     found = SetFamily(np.sort(cycles[:count].astype(np.int64), axis=1), graph.n_variables)
-    return found.union(_scopes(graph))
+    return found.union(scopes(graph))
 
 
-def given(graph: FactorGraph, sets: tuple[tuple[int, ...], ...]) -> SetFamily:
+def given(
+    graph: FactorGraph, sets: tuple[tuple[int, ...], ...], name: str = "regions"
+) -> SetFamily:
     """Given lists of variables, checked."""
     for index, members in enumerate(sets):
+        where = f"{name}[{index}]" if name == "regions" else f"a region of {name}"
         if len(members) == 0:
-            raise InvalidInputError(f"regions[{index}] must name at least one variable, got none")
+            raise InvalidInputError(f"{where} must name at least one variable, got none")
         if len(set(members)) < len(members):
-            raise InvalidInputError(f"regions[{index}] must name distinct variables, got {members}")
+            raise InvalidInputError(f"{where} must name distinct variables, got {members}")
         if members[0] < 0 or members[-1] >= graph.n_variables:
             raise InvalidInputError(
-                f"regions[{index}] must name variables 0..{graph.n_variables - 1}, got {members}"
+                f"{where} must name variables 0..{graph.n_variables - 1}, got {members}"
             )
     return SetFamily.of(sets, graph.n_variables)
 
@@ -75,7 +86,7 @@ def bethe(graph: FactorGraph) -> RegionGraph:
     linking = graph.arities >= 2
     slots = _slots_of(graph, linking)
     alone = np.flatnonzero(graph.degrees == 0)
-    outer = _joined(_scopes(graph), SetFamily.singles(alone, graph.n_variables))
+    outer = _joined(scopes(graph), SetFamily.singles(alone, graph.n_variables))
     shared = np.flatnonzero(graph.degrees >= 2)
     inner = SetFamily.singles(shared, graph.n_variables)
     place = np.full(graph.n_variables, -1, dtype=np.int64)
@@ -107,7 +118,34 @@ def cluster_variation(graph: FactorGraph, candidates: SetFamily) -> RegionGraph:
     return _assemble(
         graph, outer, inner, links, counts,
         _smallest_with_variable(everything), _smallest_with_scope(graph, everything),
-        _is_junction_tree(outer),
+        junction_order(outer) is not None,
+    )  # fmt: skip
+
+
+def with_small_regions(graph: FactorGraph, candidates: SetFamily, extra: SetFamily) -> RegionGraph:
+    """The largest of the candidates; inside them all scopes, single variables and extra sets.
+
+    The family is closed under intersections.  Counting numbers are left at zero, for entropies that
+    bring their own.
+    """
+    singles = SetFamily.singles(np.arange(graph.n_variables), graph.n_variables)
+    outer = candidates.union(singles).maximal()
+    every_scope = scopes(graph)
+    small = every_scope.union(extra)
+    n_hosts = np.bincount(small.inside(outer)[0], minlength=len(small))
+    for region in np.flatnonzero(n_hosts == 0)[:1]:
+        members = tuple(int(i) for i in small.rows[region][: small.sizes[region]])
+        raise InvalidInputError(
+            f"regions must contain every scope and every region of a hypertree, {members} lies in "
+            "none of them"
+        )
+    closed = outer.union(small).closure()
+    inner = closed.union(small).union(singles).without(outer)
+    everything = _joined(outer, inner)
+    return _assemble(
+        graph, outer, inner, _links(outer, inner), np.zeros(len(inner)),
+        _smallest_with_variable(everything), _smallest_with_scope(graph, everything),
+        junction_order(outer) is not None,
     )  # fmt: skip
 
 
@@ -158,11 +196,11 @@ def _smallest_with_scope(graph: FactorGraph, regions: SetFamily) -> LongArray:
     """The smallest region that contains each scope; -1 for factors of no variable."""
     hosts = np.full(graph.n_factors, -1, dtype=np.int64)
     linking = np.flatnonzero(graph.arities >= 2)
-    scopes = _scopes(graph)
-    found = scopes.positions_in(regions)
+    given_scopes = scopes(graph)
+    found = given_scopes.positions_in(regions)
     missing = np.flatnonzero(found < 0)
     large = np.flatnonzero(regions.sizes >= 3)
-    first, second = scopes.select(missing).inside(regions.select(large))
+    first, second = given_scopes.select(missing).inside(regions.select(large))
     order = np.argsort(-regions.sizes[large[second]], kind="stable")
     found[missing[first[order]]] = large[second[order]]
     hosts[linking] = found
@@ -237,7 +275,8 @@ def _joined(first: SetFamily, second: SetFamily) -> SetFamily:
     return SetFamily(np.concatenate([first.padded(width), second.padded(width)]), first.n_variables)
 
 
-def _scopes(graph: FactorGraph) -> SetFamily:
+def scopes(graph: FactorGraph) -> SetFamily:
+    """Scopes of two or more variables."""
     linking = graph.arities >= 2
     flat = graph.slot_variables[_slots_of(graph, linking)]
     return SetFamily.from_flat(flat, graph.arities[linking], graph.n_variables)
@@ -255,22 +294,25 @@ def _slots_of(graph: FactorGraph, chosen: NDArray[np.bool_]) -> LongArray:
     return np.flatnonzero(np.repeat(chosen, graph.arities))
 
 
-def _is_junction_tree(outer: SetFamily) -> bool:
-    """True if regions can be taken away one by one, each with what it shares inside another.
+def junction_order(outer: SetFamily) -> LongArray | None:
+    """An order in which every region meets those before it inside one of them; ``None`` if none.
+
+    Found backwards: regions are taken away one by one, each with what it shares inside another.
 
     Reference: Graham, "On the universal relation", University of Toronto (1979).
     """
     offsets, members = region_offsets(outer.sizes), outer.members.astype(np.int32)
     if count_cycles(outer.n_variables, offsets, members) == 0:
-        return True
+        return np.arange(len(outer))
     if bool(np.all(outer.sizes <= 2)):
-        return False
+        return None
     scopes = [members[begin:end].tolist() for begin, end in pairwise(offsets.tolist())]
     around: dict[int, set[int]] = {}
     for region, scope in enumerate(scopes):
         for i in scope:
             around.setdefault(i, set()).add(region)
     waiting, left = list(range(len(scopes))), set(range(len(scopes)))
+    taken: list[int] = []
     while waiting:
         region = waiting.pop()
         shared = [i for i in scopes[region] if len(around[i]) > 1]
@@ -278,9 +320,10 @@ def _is_junction_tree(outer: SetFamily) -> bool:
         if region not in left or (shared and len(inside) == 1):
             continue
         left.discard(region)
+        taken.append(region)
         for i in scopes[region]:
             around[i].discard(region)
         for i in shared:
             if len(around[i]) == 1:  # its last region no longer shares it
                 waiting.extend(around[i])
-    return not left
+    return None if left else np.array(taken[::-1], dtype=np.int64)

@@ -23,12 +23,17 @@ Albers and Kappen, "Approximate inference and constrained optimization", UAI 200
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fieldfit._parallel import require_jobs
 from fieldfit._typing import BoolArray, FloatArray
-from fieldfit._validation import require_integer, require_number, require_one_of
+from fieldfit._validation import (
+    require_instance,
+    require_integer,
+    require_number,
+    require_one_of,
+)
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.potentials import Potentials, conditioned_unary
 from fieldfit.graph.result import InferenceResult
@@ -40,7 +45,9 @@ from fieldfit.inference.base import (
     require_model,
     require_result,
 )
+from fieldfit.inference.kikuchi.hypertree_entropy import HypertreeReweighted, reweighted_regions
 from fieldfit.inference.kikuchi.kikuchi_run import RegionRun, plain_messages, run_rounds
+from fieldfit.inference.kikuchi.optimized_hypertrees import solve_reweighted
 from fieldfit.inference.kikuchi.region_graph import RegionGraph, Regions, require_regions
 
 __all__ = ["GeneralizedSumProduct"]
@@ -56,6 +63,10 @@ class GeneralizedSumProduct(Inference):
         ``"plaquettes"`` (cycles of four variables, and factors in none), ``"bethe"`` (factors and
         single variables), lists of variables, one for each outer region, or a `RegionGraph`.  In a
         batch the lists name the variables of each example.
+    entropy
+        ``None``: the counting numbers of the cluster variation method.  `HypertreeReweighted()`:
+        those of a mixture of hypertrees, for which the problem is concave and the value an upper
+        bound on the log-partition, converged or not.
     method
         ``"double-loop"`` (converges) or ``"messages"`` (faster, may oscillate).
     tol
@@ -83,6 +94,7 @@ class GeneralizedSumProduct(Inference):
     """
 
     regions: Regions = field(default="plaquettes", kw_only=False)
+    entropy: HypertreeReweighted | None = None
     method: Literal["double-loop", "messages"] = "double-loop"
     tol: float = 1e-6
     max_iter: int = 1000
@@ -93,6 +105,9 @@ class GeneralizedSumProduct(Inference):
 
     def __post_init__(self) -> None:
         require_regions(self.regions)
+        require_instance(
+            "entropy", self.entropy, HypertreeReweighted, "HypertreeReweighted()", or_none=True
+        )
         require_one_of("method", self.method, ("double-loop", "messages"))
         require_number("tol", self.tol, above=0)
         require_integer("max_iter", self.max_iter, at_least=1)
@@ -117,13 +132,23 @@ class GeneralizedSumProduct(Inference):
         require_model(batch, potentials, progress)
         require_result(init)
         unary = conditioned_unary(batch.graph, potentials, observed)
-        regions = RegionGraph.of_batch(batch, self.regions)
-        run = RegionRun(batch, regions, potentials, unary, self.n_jobs)
-        if init is not None:
-            run.start_from(init.state)
-        if self.method == "messages":
-            return self._messages(run, progress)
-        return self._double_loop(run, progress)
+
+        def solve(
+            regions: RegionGraph, start: object, most_sweeps: int | None = None
+        ) -> tuple[RegionRun, InferenceResult]:
+            run = RegionRun(batch, regions, potentials, unary, self.n_jobs)
+            if start is not None:
+                run.start_from(start)
+            options = self if most_sweeps is None else self._limited(most_sweeps)
+            if self.method == "messages":
+                return run, options._messages(run, progress)
+            return run, options._double_loop(run, progress)
+
+        start = None if init is None else init.state
+        if self.entropy is None:
+            return solve(RegionGraph.of_batch(batch, self.regions), start)[1]
+        reweighted = reweighted_regions(batch, self.regions, self.entropy)
+        return solve_reweighted(reweighted, solve, start, self.entropy.is_optimized)
 
     def _messages(self, run: RegionRun, progress: Progress | None) -> InferenceResult:
         plain_messages(run, self.max_iter, self.tol, self.damping, progress)
@@ -132,6 +157,15 @@ class GeneralizedSumProduct(Inference):
         n_sweeps = int(run.n_sweeps.max(initial=0))
         return self._result(
             run, values, run.gaps <= self.tol, run.gaps, n_sweeps, f"{n_sweeps} sweeps", {}
+        )
+
+    def _limited(self, most_sweeps: int) -> GeneralizedSumProduct:
+        """The same for a run that need not converge."""
+        return replace(
+            self,
+            max_rounds=1,
+            max_iter=min(self.max_iter, most_sweeps),
+            first_sweeps=min(self.first_sweeps, most_sweeps),
         )
 
     def _double_loop(self, run: RegionRun, progress: Progress | None) -> InferenceResult:
@@ -159,6 +193,7 @@ class GeneralizedSumProduct(Inference):
     ) -> InferenceResult:
         residual, converged = float(residuals.max(initial=0.0)), bool(converged_examples.all())
         is_plain = self.method == "messages"
+        entropy = "" if self.entropy is None else f", {self.entropy.name}"
         status = ending(
             converged_examples,
             f"largest change of a belief {residual:.2g} after {work}",
@@ -173,7 +208,7 @@ class GeneralizedSumProduct(Inference):
             n_iter=n_iter,
             residual=residual,
             status=status,
-            method=f"GeneralizedSumProduct({self.method})",
+            method=f"GeneralizedSumProduct({self.method}{entropy})",
             log_partitions=values,
             converged_examples=converged_examples,
             diagnostics={"n_sweeps": int(run.n_sweeps.max(initial=0)), **more},

@@ -55,6 +55,7 @@ class RegionRun:
         total, tangent = _split_counts(regions)
         self.model = RegionModel(
             potential=_region_potentials(batch, regions, potentials, unary),
+            weight=regions.counts[: regions.n_outer],
             total=total,
             tangent=tangent,
             floor=self._floors(potentials, unary),
@@ -212,7 +213,7 @@ class RegionRun:
             )
 
     def _floors(self, potentials: Potentials, unary: FloatArray) -> FloatArray:
-        """Ten times less than any sum of potentials of an example, one from each table.
+        """Ten times less than any sum of potentials of an example over a counting number.
 
         Finite log-beliefs stay above it: one that diverges cannot pass for a hard zero.
         """
@@ -225,7 +226,10 @@ class RegionRun:
         ):
             sizes = np.where(np.isneginf(values), 0.0, np.abs(values))
             largest = np.maximum(largest, reduce_rows(np.maximum, sizes, offsets))
-        return -10.0 * largest * (1.0 + n_tables)
+        inverse = reduce_rows(
+            np.maximum, 1.0 / self.regions.counts[: self.regions.n_outer], self.bounds.outer
+        )
+        return -10.0 * largest * (1.0 + n_tables) * np.maximum(inverse, 1.0)
 
 
 def _split_counts(regions: RegionGraph) -> tuple[FloatArray, FloatArray]:
@@ -234,8 +238,8 @@ def _split_counts(regions: RegionGraph) -> tuple[FloatArray, FloatArray]:
     Positive entropies are kept and negative ones become tangents, so that what is left is concave.
     """
     counts = regions.counts[regions.n_outer :]
-    n_links = regions.n_links.astype(np.float64)
-    return n_links + np.maximum(counts, 0.0), np.maximum(-counts, 0.0)
+    around = reduce_rows(np.add, regions.counts[regions.link_outer], regions.link_offsets)
+    return around + np.maximum(counts, 0.0), np.maximum(-counts, 0.0)
 
 
 def _bounds(batch: Batch, regions: RegionGraph) -> Bounds:
@@ -264,6 +268,10 @@ def _region_potentials(
         (linking, regions.factor_maps, graph.table_offsets, tables),
     ):
         add_tables(regions.table_offsets, hosts, maps, regions.maps, offsets, given, values)
+    outer = slice(0, int(regions.table_offsets[regions.n_outer]))
+    values[outer] /= expand(
+        regions.counts[: regions.n_outer], regions.table_offsets[: regions.n_outer + 1]
+    )
     return values
 
 

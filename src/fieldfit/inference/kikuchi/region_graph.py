@@ -41,7 +41,16 @@ from fieldfit.graph.ragged import offsets_of
 from fieldfit.inference.kikuchi.region_sets import SetFamily, row_codes
 from fieldfit.inference.kikuchi.region_sweeps import RegionArrays
 
-__all__ = ["MapPool", "RegionGraph", "Regions", "offsets_of", "require_regions", "union_of_regions"]
+__all__ = [
+    "MapPool",
+    "RegionGraph",
+    "Regions",
+    "checked_key",
+    "offsets_of",
+    "require_regions",
+    "structure_of",
+    "union_of_regions",
+]
 
 NAMES = ("bethe", "plaquettes")
 
@@ -49,6 +58,21 @@ NAMES = ("bethe", "plaquettes")
 @dataclass(frozen=True, eq=False)
 class RegionGraph:
     """Regions of a graph with their counting numbers; made by `RegionGraph.of`.
+
+    Parameters
+    ----------
+    cardinalities, factor_scopes
+        Of the graph.
+    n_outer, counts
+        The number of outer regions, which come first, and the counting number of each region.
+    scope_offsets, scope_variables, table_offsets
+        Variables of each region, and where its table begins.
+    link_offsets, link_outer, link_maps, link_runs, message_offsets
+        Which outer regions contain an inner one, and how their tables are summed.
+    unary_hosts, unary_maps, factor_hosts, factor_maps, maps
+        In which region each potential counts, and where.
+    is_acyclic
+        Whether the regions form a junction tree, so that beliefs are exact.
 
     Examples
     --------
@@ -97,7 +121,7 @@ class RegionGraph:
                     f"regions must be made for a graph of this structure ({graph!r})"
                 )
             return regions
-        key = _checked_key(regions)
+        key = checked_key(regions)
         known = _KNOWN.setdefault(graph, {})
         if key not in known:
             if key == "bethe":
@@ -117,11 +141,11 @@ class RegionGraph:
         require_instance("batch", batch, Batch, "Batch.of([graph])")
         if batch.n_examples == 1 or isinstance(regions, RegionGraph):
             return cls.of(batch.graph, regions)
-        key = "examples", _checked_key(regions)
+        key = "examples", checked_key(regions)
         known = _KNOWN.setdefault(batch.graph, {})
         if key not in known:
             firsts: dict[tuple[bytes, ...], FactorGraph] = {}
-            parts = [cls.of(firsts.setdefault(_digest(g), g), regions) for g in batch.graphs]
+            parts = [cls.of(firsts.setdefault(structure_of(g), g), regions) for g in batch.graphs]
             known[key] = union_of_regions(batch, parts)
         return known[key]
 
@@ -200,10 +224,10 @@ _KNOWN: WeakKeyDictionary[FactorGraph, dict[Any, RegionGraph]] = WeakKeyDictiona
 def require_regions(regions: Any) -> None:
     """Refuse what says nothing about the regions of a graph."""
     if not isinstance(regions, RegionGraph):
-        _checked_key(regions)
+        checked_key(regions)
 
 
-def _checked_key(regions: str | Sequence[Sequence[int]]) -> Key:
+def checked_key(regions: str | Sequence[Sequence[int]], message: str = "") -> Key:
     """A name or sorted sets, as something that can be looked up."""
     if isinstance(regions, str):
         if regions not in NAMES:
@@ -215,11 +239,11 @@ def _checked_key(regions: str | Sequence[Sequence[int]]) -> Key:
         return tuple(tuple(sorted(operator.index(i) for i in region)) for region in regions)
     except TypeError:
         raise InvalidInputError(
-            f"regions must be one of {NAMES} or lists of variables, got {regions!r}"
+            message or f"regions must be one of {NAMES} or lists of variables, got {regions!r}"
         ) from None
 
 
-def _digest(graph: FactorGraph) -> tuple[bytes, ...]:
+def structure_of(graph: FactorGraph) -> tuple[bytes, ...]:
     """Equal for graphs of one structure."""
     arrays = graph.cardinalities, graph.scope_offsets, graph.slot_variables
     return tuple(array.tobytes() for array in arrays)

@@ -4,20 +4,21 @@ The structure is two-layered.  Every *inner* region ``s`` is linked to every *ou
 that contains it; a link has a map from the entries of the table of ``r`` to those of ``s``, and
 sums over a map are all that is needed for any arity and any cardinalities.  The beliefs are
 
-    log b_r = th_r + sum_{s in r} lam_rs         (outer; counting number 1)
+    log b_r = th_r / c_r + sum_{s in r} lam_rs    (outer; counting number c_r > 0)
     log b_s                                       (inner)
 
 and the update of one inner region makes it and all the outer ones around it agree:
 
     m_rs     = log sum_{y_r \ y_s} b_r - lam_rs
-    log b_s  = (th_s + tangent_s log old_s + sum_r m_rs) / total_s - log_norm_s
+    log b_s  = (th_s + tangent_s log old_s + sum_r c_r m_rs) / total_s - log_norm_s
     lam_rs   = log b_s - m_rs
 
-With ``c_s`` the counting number of ``s`` and ``n_s`` the number of its links, ``total_s - tangent_s
-= n_s + c_s``.  For fixed ``old`` and ``total_s >= n_s`` this is an exact step on all multipliers of
+(``c_r lam_rs`` is the multiplier of the constraint that ``r`` and ``s`` agree.)  With ``c_s`` the
+counting number of ``s`` and ``n_s`` the sum of ``c_r`` over its links, ``total_s - tangent_s =
+n_s + c_s``.  For fixed ``old`` and ``total_s >= n_s`` this is an exact step on all multipliers of
 ``s`` in the dual of a concave problem, so the dual value
 
-    sum_r log sum b_r + sum_s total_s log_norm_s
+    sum_r c_r log sum b_r + sum_s total_s log_norm_s
 
 never rises.  An outer belief is normalised as soon as one of its inner regions has been updated.
 A configuration that is excluded has ``-inf`` everywhere; finite values stay above a floor.
@@ -56,9 +57,13 @@ class RegionArrays(NamedTuple):
 
 
 class RegionModel(NamedTuple):
-    """Potentials of all regions; the numbers of each inner one; a floor for each example."""
+    """Potentials of all regions; the numbers of each region; a floor for each example.
+
+    Potentials of outer regions are divided by their counting numbers.
+    """
 
     potential: FloatArray
+    weight: FloatArray  # counting numbers of outer regions
     total: FloatArray
     tangent: FloatArray
     floor: FloatArray
@@ -173,6 +178,7 @@ def sweep_example(
             outer = link_outer[link]
             start, size = table_offsets[outer], table_offsets[outer + 1] - table_offsets[outer]
             at, message = (link - first) * n_entries, message_offsets[link]
+            weight = model.weight[outer]
             if is_linear:
                 add_up(
                     linear, start - linear_shift, size, maps, link_map[link], link_run[link],
@@ -194,7 +200,7 @@ def sweep_example(
                     gap = max(gap, abs(fast_exp(min(margins[at + y], 0.0)) - belief[y]))
             for y in range(n_entries):
                 if margins[at + y] > -np.inf:
-                    target[y] += margins[at + y] - multiplier[message + y]
+                    target[y] += weight * (margins[at + y] - multiplier[message + y])
                 else:
                     target[y] = -np.inf
         if is_too_small:  # nothing has been changed yet: once more, with logarithms
@@ -376,7 +382,7 @@ def dual_values(
             )
             if total == -np.inf:
                 return outer
-            value += total
+            value += model.weight[outer] * total
         for inner in range(bounds.inner[example], bounds.inner[example + 1]):
             value += model.total[inner] * state.log_norm[inner]
             region = arrays.n_outer + inner

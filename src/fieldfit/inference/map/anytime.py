@@ -2,8 +2,9 @@
 
     s(y)  <=  max_y s(y)  <=  bound
 
-What is known at first, labellings and a bound of some relaxation, is improved step by step: cutting
-planes of odd cycles, local search, and where the time allows an integer program.
+What is known at first, labellings and a bound of some relaxation, is improved step by step: probing
+of binary pairs, cutting planes of odd cycles, local search, and where the time allows an integer
+program.
 Every step can only narrow the gap, so that the result is valid whenever the time is over.  Without
 a time limit, steps are limited by counts of rounds, and the result depends on the seed alone.
 """
@@ -31,6 +32,7 @@ from fieldfit.inference.map.cycle_cuts import (
     reduced_model,
 )
 from fieldfit.inference.map.exact_map import integer_program
+from fieldfit.inference.map.graph_cut.probing import Effort, probe
 from fieldfit.inference.map.local_search import default_rounds, search_labels
 from fieldfit.inference.map.projected_cycles import n_projected_pairs, projected_relaxation
 
@@ -48,6 +50,9 @@ MAX_INTEGER_COLUMNS = 200_000
 #: Branch and cut begins below this gap, relative to the score: it halves a gap of some percent only
 #: by very many nodes, while local search still finds better labels.
 BRANCHING_GAP = 0.02
+#: Rounds of probing, what it must decide for each probe to go on, and variables and pairs of all
+#: probed models without a time limit (about two seconds).
+PROBING_ROUNDS, PROBING_YIELD, PROBING_WORK = 3, 0.5, 2e6
 #: Labellings of the local search.
 N_STARTS = 4
 
@@ -106,28 +111,83 @@ def narrow(
 ) -> None:
     """Improve a bracket in place; ``time_limit`` in seconds."""
     clock = _Clock(time_limit)
-    evidence, model = observed, None
     bracket.starts.append(bracket.labels)
     if is_binary_pairwise(graph):
-        model, evidence = reduced_model(graph, potentials, observed)
-    search = _Search(bracket, graph, potentials, evidence, random_state)
-    n_rounds = default_rounds(graph)
-    if time_limit is not None:  # labels first: a linear program may take all of the time
-        search.run(n_rounds // 4, clock.after(0.2))
-    relaxation = None
-    if model is not None and not bracket.is_closed:
-        relaxation = _relax(bracket, model, clock)
-    elif model is None and not bracket.is_closed:
-        _relax_labels(bracket, graph, potentials, observed, clock)
-    search.run(n_rounds, clock.after(0.3))
-    if time_limit is None or bracket.is_closed:
+        _narrow_pairs(bracket, graph, potentials, observed, clock, random_state)
+    else:
+        search = _Search(bracket, graph, potentials, observed, random_state)
+        _first_labels(search, clock)
+        if not bracket.is_closed:
+            _relax_labels(bracket, graph, potentials, observed, clock)
+        search.run(default_rounds(graph), clock.after(0.3))
+        is_small = graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_INTEGER_COLUMNS
+        if clock.is_limited and is_small and not bracket.is_closed:
+            _integer(bracket, graph, potentials, observed, clock.left)
+        _last_labels(search, clock)
+
+
+def _narrow_pairs(
+    bracket: Bracket,
+    graph: FactorGraph,
+    potentials: Potentials,
+    observed: IntArray,
+    clock: _Clock,
+    random_state: int,
+) -> None:
+    """Probing first: what it decides need not be searched, cut or branched on."""
+    max_work = np.inf if clock.is_limited else PROBING_WORK
+    effort = Effort(PROBING_ROUNDS, clock.after(0.2), max_work, PROBING_YIELD)
+    probed = probe(graph, potentials, observed, effort)
+    bracket.n_iter += probed.n_probes
+    bracket.raise_score(probed.labels, probed.score, "Probing")
+    bracket.lower_bound_to(max(probed.bound, bracket.score), "Probing")
+    if bracket.is_closed:
         return
-    if relaxation is not None:
-        if bracket.gap <= BRANCHING_GAP:
-            _branch(bracket, potentials, relaxation, clock.left)
-    elif graph.unary_offsets[-1] + graph.table_offsets[-1] <= MAX_INTEGER_COLUMNS:
-        _integer(bracket, graph, potentials, observed, clock.left)
-    if clock.left > 0.0 and not bracket.is_closed:
+    start = probed.lowered(bracket.labels)
+    rest = Bracket(
+        labels=start,
+        score=probed.potentials.score(start),
+        bound=bracket.bound - probed.constant,
+        labels_by=bracket.labels_by,
+        bound_by=bracket.bound_by,
+        starts=[start],
+    )
+    _cut_and_search(rest, probed.graph, probed.potentials, clock, random_state)
+    bracket.n_iter += rest.n_iter
+    labels = probed.lifted(rest.labels)
+    bracket.raise_score(labels, potentials.score(labels), rest.labels_by)
+    bound = rest.score if rest.is_proved else rest.bound
+    bracket.lower_bound_to(max(bound + probed.constant, bracket.score), rest.bound_by)
+
+
+def _cut_and_search(
+    bracket: Bracket,
+    graph: FactorGraph,
+    potentials: Potentials,
+    clock: _Clock,
+    random_state: int,
+) -> None:
+    """Cutting planes of odd cycles, local search, and branch and cut if there is a time limit."""
+    unobserved = np.full(graph.n_variables, -1, dtype=np.int32)
+    model, evidence = reduced_model(graph, potentials, unobserved)
+    search = _Search(bracket, graph, potentials, evidence, random_state)
+    _first_labels(search, clock)
+    relaxation = None if bracket.is_closed else _relax(bracket, model, clock)
+    search.run(default_rounds(graph), clock.after(0.3))
+    if clock.is_limited and relaxation is not None and bracket.gap <= BRANCHING_GAP:
+        _branch(bracket, potentials, relaxation, clock.left)
+    _last_labels(search, clock)
+
+
+def _first_labels(search: _Search, clock: _Clock) -> None:
+    """Labels before bounds if the time is limited: a linear program may take all of it."""
+    if clock.is_limited:
+        search.run(default_rounds(search.graph) // 4, clock.after(0.2))
+
+
+def _last_labels(search: _Search, clock: _Clock) -> None:
+    """Whatever time is left goes into the search."""
+    if clock.is_limited and clock.left > 0.0 and not search.bracket.is_closed:
         search.run(sys.maxsize, clock.after(1.0))
 
 
@@ -136,6 +196,10 @@ class _Clock:
 
     def __init__(self, time_limit: float | None) -> None:
         self.end = np.inf if time_limit is None else time.monotonic() + time_limit
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.end < np.inf)
 
     @property
     def left(self) -> float:
@@ -148,14 +212,13 @@ class _Clock:
 
 def _relax(bracket: Bracket, model: CutModel, clock: _Clock) -> CycleRelaxation | None:
     """Cutting planes of odd cycles, if the model is not too large for them."""
-    is_limited = clock.end < np.inf
     n_columns = model.n_free + len(model.weights)
-    if n_columns > (MAX_LIMITED_CUT_COLUMNS if is_limited else MAX_CUT_COLUMNS):
+    if n_columns > (MAX_LIMITED_CUT_COLUMNS if clock.is_limited else MAX_CUT_COLUMNS):
         return None
     relaxation = cycle_relaxation(
         model,
         MAX_ROUNDS,
-        max_work=np.inf if is_limited else MAX_WORK,
+        max_work=np.inf if clock.is_limited else MAX_WORK,
         deadline=clock.after(0.6),
         target=bracket.score + _tolerance(bracket),
     )
@@ -177,13 +240,12 @@ def _relax_labels(
     n_columns = int(graph.unary_offsets[-1] + graph.table_offsets[-1])
     if n_pairs == 0 or n_columns > MAX_PROJECTED_COLUMNS:
         return
-    is_limited = clock.end < np.inf
     relaxation = projected_relaxation(
         graph,
         potentials,
         observed,
         MAX_ROUNDS,
-        max_work=np.inf if is_limited else MAX_WORK,
+        max_work=np.inf if clock.is_limited else MAX_WORK,
         deadline=clock.after(0.4),
         target=bracket.score + _tolerance(bracket),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,9 @@ MEETING = 1e-9
 
 class MapSearch(ABC):
     """A search for a labelling of largest score, on one graph or on all graphs of a batch."""
+
+    #: The largest factors that it takes, by their numbers of variables; ``None``: any.
+    max_arity: ClassVar[int | None] = None
 
     def run(
         self,

@@ -512,6 +512,8 @@ class CycleCuts(MapSearch):
     (12.0, 12.0, True)
     """
 
+    max_arity = 2
+
     max_iter: int = field(default=100, kw_only=False)
     branch: bool = False
     time_limit: float | None = None

@@ -77,6 +77,8 @@ Capacity = int | Sequence[int] | NDArray[np.integer]
 class Assignment(MapSearch):
     """Maximum-weight matching of rows with columns.
 
+    `run` reads from the tables of a model who must have a partner; the two options are for `match`.
+
     Parameters
     ----------
     perfect
@@ -86,8 +88,6 @@ class Assignment(MapSearch):
         Number of partners: one integer for all, or a pair (of rows, of columns) of integers or
         integer arrays; ``None`` is 1.  With ``perfect`` each has exactly so many partners,
         otherwise at most.  No edge is used twice.
-
-    `run` reads from the tables of a model who must have a partner; the two options are for `match`.
 
     Examples
     --------

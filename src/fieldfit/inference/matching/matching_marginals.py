@@ -91,6 +91,13 @@ def matching_marginals(
     capacities
         Numbers of partners of rows and of columns of a bipartite graph; needs ``rho = 0``, the
         entropy of independent edges, which is never below the true one.
+    max_iter
+        Most matchings that are asked for.
+
+    Returns
+    -------
+    MatchingMarginals
+        Edge probabilities, the log-partition, what is proved about it, and the gap.
 
     Examples
     --------

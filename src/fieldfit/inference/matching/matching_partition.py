@@ -224,6 +224,13 @@ def matching_partition(
         Bytes that the sums may take: 16 for each subset of the rows of a square matrix, or of the
         nodes of a general graph; for rectangular matrices and matchings that are not perfect about
         8 times the larger side for each subset of the smaller one.
+    kind
+        ``"bipartite"`` or ``"general"``.
+
+    Returns
+    -------
+    MatchingPartition
+        ``log_partition``, and ``marginals`` in the shape of the weights.
 
     Examples
     --------

@@ -58,7 +58,25 @@ Encoding = Literal["edges", "labels"]
 
 
 def matching_edges(weights: ArrayLike, kind: Kind = "bipartite") -> NDArray[np.int64]:
-    """Row and column of each edge variable of `matching_graph`, shape ``(n_edges, 2)``."""
+    """Row and column of each edge variable of `matching_graph`, shape ``(n_edges, 2)``.
+
+    Parameters
+    ----------
+    weights
+        Matrix of log-weights, ``-inf`` for no edge.
+    kind
+        ``"bipartite"`` or ``"general"``.
+
+    Returns
+    -------
+    array
+        ``(n_edges, 2)``.
+
+    Examples
+    --------
+    >>> matching_edges([[1.0, -np.inf], [0.0, 5.0]]).tolist()
+    [[0, 0], [1, 0], [1, 1]]
+    """
     array = checked_weights(weights, kind)
     allowed = array > -np.inf
     return np.argwhere(np.triu(allowed, 1) if kind == "general" else allowed)
@@ -84,6 +102,13 @@ def matching_graph(
         factor for each pair (bipartite and perfect only, with at least as many columns as rows).
     perfect
         Everybody has a partner, of a rectangular matrix everybody on the smaller side.
+    kind
+        ``"bipartite"`` or ``"general"``.
+
+    Returns
+    -------
+    graph, potentials : FactorGraph, Potentials
+        The model.
 
     Examples
     --------
@@ -198,6 +223,13 @@ class MatchingPolytope:
         Everybody has a partner, of a rectangular matrix everybody on the smaller side.
     capacities
         Of a bipartite graph: how many partners everybody has (or may have, if not ``perfect``).
+    kind
+        ``"bipartite"`` or ``"general"``.
+
+    Examples
+    --------
+    >>> MatchingPolytope(np.ones((2, 2), dtype=bool)).n_edges
+    4
     """
 
     def __init__(

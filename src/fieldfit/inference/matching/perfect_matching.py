@@ -44,12 +44,12 @@ WEIGHT_BITS = 60
 class PerfectMatching(MapSearch):
     """Maximum-weight matching in a general graph; needs the extra ``matching``.
 
+    `run` reads from the tables of a model which nodes must have a partner.
+
     Parameters
     ----------
     perfect
         Every node has a partner.  Otherwise only edges that raise the score are used.
-
-    `run` reads from the tables of a model which nodes must have a partner.
 
     Examples
     --------

@@ -215,9 +215,12 @@ def run_binary_sweeps_in_threads(
 # -- parts of a sweep -----------------------------------------------------------------------
 
 
-@kernel
 def empty_sweep(n_ranks: int, n_positions: int, n_levels: int) -> Sweep:
-    """Arrays for so many variables, messages and levels."""
+    """Arrays for so many variables, messages and levels.
+
+    In Python: a signal that arrives while Numba makes named tuples within a tuple ends the
+    process (``tests/numeric/test_kernels.py``).
+    """
     return Sweep(
         BinaryPlan(
             np.empty(n_ranks, dtype=np.int32),
@@ -244,20 +247,25 @@ def empty_sweep(n_ranks: int, n_positions: int, n_levels: int) -> Sweep:
 
 
 @kernel
-def part_of_sweep(whole: Sweep, active: BoolArray) -> Sweep:
-    """The messages into active variables, with copies of their numbers; levels are kept."""
-    plan, model, state = whole
-    n_levels = len(plan.levels) - 1
+def size_of_part(plan: BinaryPlan, active: BoolArray) -> tuple[int, int]:
+    """Numbers of active variables and of messages into them."""
     n_ranks, n_positions = 0, 0
     for rank in range(len(plan.variables)):
         if active[load(plan.variables, rank)]:
             n_ranks += 1
             n_positions += load(plan.starts, rank + 1) - load(plan.starts, rank)
-    part = empty_sweep(n_ranks, n_positions, n_levels)
+    return n_ranks, n_positions
+
+
+@kernel
+def fill_part(whole: Sweep, active: BoolArray, part: Sweep) -> None:
+    """The messages into active variables, with copies of their numbers; levels are kept."""
+    plan, model, state = whole
     own, numbers, ratios = part
+    n_positions = len(own.reverses)
     places = np.full(len(plan.reverses), n_positions, dtype=np.int32)
     n, p = 0, 0
-    for level in range(n_levels):
+    for level in range(len(plan.levels) - 1):
         for rank in range(plan.levels[level], plan.levels[level + 1]):
             variable = load(plan.variables, rank)
             if not active[variable]:
@@ -282,7 +290,6 @@ def part_of_sweep(whole: Sweep, active: BoolArray) -> Sweep:
         own.levels[level + 1] = n
     for p in range(n_positions):
         store(own.reverses, p, load(places, load(own.reverses, p)))
-    return part
 
 
 @kernel
@@ -393,7 +400,10 @@ class BinarySweeps(Sweeps):
         return cls(graph, plan, everything, state, n_jobs)
 
     def restricted(self, active: BoolArray) -> Sweep:
-        return part_of_sweep(self.everything, active)
+        plan = self.everything.plan
+        part = empty_sweep(*size_of_part(plan, active), len(plan.levels) - 1)
+        fill_part(self.everything, active, part)
+        return part
 
     def n_messages(self, part: Sweep) -> int:
         return len(part.plan.reverses)

@@ -42,7 +42,12 @@ from fieldfit.inference.messages.message_sweeps import (
 )
 from fieldfit.inference.messages.residual_schedule import residual_messages
 from fieldfit.inference.messages.schedule import cached_plan, common_labels
-from fieldfit.inference.messages.stalled_sweeps import StallWatch, finish_stalled, upper_bounds
+from fieldfit.inference.messages.stalled_sweeps import (
+    MIN_SWEEPS,
+    StallWatch,
+    finish_stalled,
+    upper_bounds,
+)
 
 if TYPE_CHECKING:
     from fieldfit.inference.messages.sum_product import SumProduct
@@ -153,7 +158,7 @@ MESSAGES_PER_CALL = 20_000_000
 SWEEPS_PER_CALL = 8
 #: Sweeps between two looks at whether the beliefs of a concave entropy agree (about three sweeps'
 #: worth of work).
-SWEEPS_PER_LOOK = 64
+SWEEPS_PER_LOOK = 32
 #: Fraction of the tolerance below which a change is not passed on; at 1 the last sweep over
 #: everything often finds work left, at 0.1 a tenth more messages are computed.
 ACTIVE_FRACTION = 0.25
@@ -208,7 +213,7 @@ class MessageRun:
         damping = _Damping(given)
         # without cycles sweeps end after as many as a path is long
         watched = watched and self.options.accelerate and not self.graph.is_acyclic
-        watch = StallWatch(tol)
+        watch = StallWatch(tol, self.batch)
         everything = sweeper.everything
         plan, done = everything, 0
         while done < max_sweeps:
@@ -233,7 +238,7 @@ class MessageRun:
             if self.counting.concave and done // SWEEPS_PER_LOOK > looked:
                 sweeper.write_back()
                 disagreement = self._worst_disagreement()
-                if disagreement <= tol:
+                if disagreement <= tol and done >= MIN_SWEEPS:
                     return
                 self.has_stalled = watched and watch.stalls(done, disagreement, max_sweeps - done)
                 if self.has_stalled:

@@ -168,13 +168,17 @@ def neighbours_of_moved(structure: Structure, largest: FloatArray, threshold: fl
     return active
 
 
-@kernel
 def restricted_plan(structure: Structure, plan: Plan, active: BoolArray) -> Plan:
     """The part of a plan whose messages go to active variables; levels are kept.
 
     A flooding plan lists the two slots of a pair one after the other, and blocks and threads rely
     on finding both together, so that neither reads what the other writes: both stay or both go.
     """
+    return Plan(*_arrays_of_part(structure, plan, active))
+
+
+@kernel
+def _arrays_of_part(structure: Structure, plan: Plan, active: BoolArray) -> tuple[IntArray, ...]:
     n_levels = len(plan.variable_offsets) - 1
     kept = Plan(
         np.empty_like(plan.pair_target),
@@ -216,7 +220,7 @@ def restricted_plan(structure: Structure, plan: Plan, active: BoolArray) -> Plan
         kept.pair_offsets[level + 1] = n_pairs
         kept.slot_offsets[level + 1] = n_slots
         kept.variable_offsets[level + 1] = n_variables
-    return Plan(
+    return (
         kept.pair_target[:n_pairs],
         kept.pair_source[:n_pairs],
         kept.pair_factor[:n_pairs],

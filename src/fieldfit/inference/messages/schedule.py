@@ -8,14 +8,13 @@ instance, becomes a wave front along the anti-diagonals, with bit for bit the sa
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fieldfit._typing import IntArray
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.memos import Memo
 from fieldfit.graph.ragged import rows
 from fieldfit.graph.spanning_forests import RootedForest, forest_cover, rooted_order
 from fieldfit.graph.structure import (
@@ -58,8 +57,8 @@ def is_pair_slot(structure: Structure, slot: int, n_labels: int) -> bool:
 @kernel
 def build_plan(
     structure: Structure, slots: IntArray, levels: IntArray, n_levels: int, n_labels: int
-) -> Plan:
-    """`arrays.Plan` of slots with levels; inside a level the given order is kept.
+) -> tuple[IntArray, ...]:
+    """A `Plan` of slots with levels; inside a level the given order is kept.
 
     A level's variables are listed in the order in which its slots first name them.
     """
@@ -111,7 +110,16 @@ def build_plan(
         plan.variable_offsets[level + 1] = max(
             plan.variable_offsets[level + 1], plan.variable_offsets[level]
         )
-    return plan
+    return (
+        plan.pair_target,
+        plan.pair_source,
+        plan.pair_factor,
+        plan.pair_offsets,
+        plan.slots,
+        plan.slot_offsets,
+        plan.variables,
+        plan.variable_offsets,
+    )
 
 
 # -- schedules ----------------------------------------------------------------------------
@@ -141,7 +149,8 @@ def plan_of_levels(
     """Plan from slots and the level of each; the order inside a level is kept."""
     if n_levels is None:
         n_levels = int(levels.max(initial=-1)) + 1
-    return build_plan(graph.structure, slots, levels, n_levels, len(common_labels(graph)))
+    n_labels = len(common_labels(graph))
+    return Plan(*build_plan(graph.structure, slots, levels, n_levels, n_labels))
 
 
 def flooding_plan(graph: FactorGraph) -> Plan:
@@ -197,6 +206,21 @@ def grid_clique_order(height: int, width: int) -> IntArray:
     Vertical pairs line by line from the upper left corner, then horizontal pairs likewise, then
     the same backwards; both messages of a pair at each visit.  Information from any pixel reaches
     every other one in a single iteration.  Rows ``(factor, variable)``, for ``SumProduct(order=)``.
+
+    Parameters
+    ----------
+    height, width
+        Of the grid.
+
+    Returns
+    -------
+    array
+        Rows ``(factor, variable)``.
+
+    Examples
+    --------
+    >>> grid_clique_order(2, 2).shape
+    (16, 2)
     """
     ends = FactorGraph.grid(height, width, 1).slot_variables.reshape(-1, 2)
     n_horizontal = height * (width - 1)
@@ -265,14 +289,14 @@ def cached_plan(
     """`plan_for`, remembered for as long as the graph lives (unless an order is given)."""
     if order is not None:
         return plan_for(graph, schedule, order, is_bethe=is_bethe)
-    plans = _PLANS.setdefault(graph, {})
+    plans: dict[tuple[str, bool], Plan] = _PLANS.setdefault(graph, {})
     key = (schedule, is_bethe)
     if key not in plans:
         plans[key] = plan_for(graph, schedule, is_bethe=is_bethe)
     return plans[key]
 
 
-_PLANS: WeakKeyDictionary[FactorGraph, dict[tuple[str, bool], Plan]] = WeakKeyDictionary()
+_PLANS = Memo("plans of messages")
 
 
 # -- helpers ------------------------------------------------------------------------------

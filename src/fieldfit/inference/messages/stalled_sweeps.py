@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["StallWatch", "finish_stalled", "upper_bounds"]
 
 #: Sweeps before the first forecast: what converges by then is left alone.
-MIN_SWEEPS = 128
-#: An interior-point run costs about as much as this many sweeps.
-SWEEPS_OF_FINISH = 1000
+MIN_SWEEPS = 64
+#: An interior-point run from there costs about as much as this many sweeps, times the root of the
+#: number of variables: on a grid that is how factors of its system grow, compared with messages.
+SWEEPS_OF_FINISH = 3.0
 #: Iterations of the interior-point method.
 MAX_ITERATIONS = 100
 #: Variables of one example, and of all together, for which the reduced KKT system is tried.
@@ -47,8 +48,10 @@ MAX_ALL_VARIABLES = 500_000
 class StallWatch:
     """Forecasts, from how beliefs came to agree, how many sweeps are still to come."""
 
-    def __init__(self, tol: float) -> None:
+    def __init__(self, tol: float, batch: Batch) -> None:
         self._tol = tol
+        n_variables = np.diff(batch.variable_offsets).max(initial=1)
+        self._finish = SWEEPS_OF_FINISH * float(np.sqrt(n_variables))
         self._last: tuple[int, float] | None = None
 
     def stalls(self, n_sweeps: int, disagreement: float, n_left: int) -> bool:
@@ -59,7 +62,7 @@ class StallWatch:
         gain = np.log(max(before[1], 1e-300) / max(disagreement, 1e-300))
         rate = gain / max(1, n_sweeps - before[0])
         needed = np.log(max(disagreement, 1e-300) / self._tol)
-        return bool(needed > rate * min(SWEEPS_OF_FINISH, n_left))
+        return bool(needed > rate * min(self._finish, n_left))
 
 
 def finish_stalled(

@@ -236,6 +236,8 @@ class PlanarIsing(MapSearch):
     3.0
     """
 
+    max_arity = 2
+
     max_frustrated: int = 2000
 
     def __post_init__(self) -> None:
@@ -378,6 +380,16 @@ def planar_ising_log_partition(graph: FactorGraph, potentials: Potentials) -> fl
     Tables are arbitrary as long as the field that they and the unary potentials imply vanishes on
     every variable; otherwise, and if the graph is not planar, the model is refused.  So is one
     whose couplings are too strong for double precision.  Needs the extra ``planar``.
+
+    Parameters
+    ----------
+    graph, potentials
+        The model.
+
+    Returns
+    -------
+    float
+        The natural logarithm, exact.
 
     Examples
     --------

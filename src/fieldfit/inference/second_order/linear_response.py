@@ -38,6 +38,15 @@ class LinearResponse:
 
     Vectors are unary entries followed by table entries, as in ``Potentials``.
 
+    Parameters
+    ----------
+    graph
+        The structure.
+    beliefs
+        Of a converged run.
+    counting
+        Counting numbers of the entropy that the run used.
+
     Examples
     --------
     >>> import fieldfit as ff

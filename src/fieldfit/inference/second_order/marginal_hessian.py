@@ -283,6 +283,8 @@ class MarginalHessian:
             gradient = unary_gradient - self.hessian_diagonal * steps
             subtract_from_unary(structure, multipliers, gradient)
             before, left = left, self._size(residual, gradient, entries)
+            if not np.isfinite(left):
+                raise IndefiniteError("rounding leaves no solution of the reduced KKT system")
             first = left if n_solves == 0 else first
             is_small = left == 0.0 or (n_solves >= MIN_REFINEMENTS and left <= REFINED * first)
             # repeated solves gain several digits each until rounding is all that is left
@@ -295,12 +297,13 @@ class MarginalHessian:
         return HessianSolveResult(steps, tables, multipliers, left / first if first > 0.0 else 0.0)
 
     def _size(self, residual: FloatArray, gradient: FloatArray, entries: LongArray) -> float:
-        """Largest residual in the units of the reduced system."""
+        """Largest residual in the units of the reduced system, infinite beyond numbers."""
         graph, roots = self.graph, self.blocks.sqrt_beliefs
         margins = np.zeros(len(residual))
-        np.divide(np.abs(residual), roots[entries], out=margins, where=roots[entries] > 0.0)
         reference = gradient[graph.unary_offsets[:-1] + self.blocks.reference]
-        slopes = np.abs(gradient - np.repeat(reference, graph.cardinalities)) * roots
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.divide(np.abs(residual), roots[entries], out=margins, where=roots[entries] > 0.0)
+            slopes = np.abs(gradient - np.repeat(reference, graph.cardinalities)) * roots
         slopes[~np.repeat(self.blocks.free, graph.cardinalities)] = 0.0
         return max(float(margins.max(initial=0.0)), float(slopes.max(initial=0.0)))
 

@@ -46,6 +46,17 @@ class Stability:
 
     ``bound`` is ``None`` where none is proved, as for Bethe's entropy on a graph with cycles;
     ``status`` is one sentence.
+
+    Attributes
+    ----------
+    local
+        Norm of the derivative of the beliefs at these potentials.
+    bound
+        The same for all potentials on the graph, or ``None`` where none is proved.
+    converged
+        Whether the beliefs and the norm were found to their tolerances.
+    status
+        One sentence.
     """
 
     local: float
@@ -58,6 +69,20 @@ def stability(
     graph: FactorGraph, potentials: Potentials, entropy: Entropy, tol: float = 1e-10
 ) -> Stability:
     """Local and global Lipschitz constants of the beliefs of `SumProduct` under an entropy.
+
+    Parameters
+    ----------
+    graph, potentials
+        The model.
+    entropy
+        `Bethe()`, `TreeReweighted()` or `Convex()`.
+    tol
+        Of the messages.
+
+    Returns
+    -------
+    Stability
+        The two constants.
 
     Examples
     --------

@@ -9,7 +9,7 @@ McCallum and Pereira, "Conditional random fields", ICML (2001).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import (
     require_flag,
-    require_integer,
     require_number,
     require_one_of,
     shown,
@@ -27,7 +26,7 @@ from fieldfit._validation import (
 from fieldfit.errors import FileFormatError, InvalidInputError, Place
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.io.stored import Stored
-from fieldfit.learners.problem import Part, Problem, SumProblem
+from fieldfit.learners.problem import WHOLE_KINDS, Part, Problem, SumProblem
 from fieldfit.models.chain.chain_features import (
     TokenFeatures,
     Vocabulary,
@@ -55,15 +54,17 @@ from fieldfit.models.chain.chain_shards import (
     stored_sequences,
 )
 from fieldfit.models.chain.chain_tokens import EncodedTokens
-from fieldfit.models.conditional import WHOLE_KINDS, ConditionalEstimator
+from fieldfit.models.conditional import ConditionalEstimator
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.parts import beliefs_of
+from fieldfit.models.single_examples import refuse_one_sequence
+from fieldfit.models.weight_names import describe_labels
 from fieldfit.objectives.base import Objective
 from fieldfit.shards.cutting import SHARD_SIZE, cut_into_shards
 from fieldfit.shards.reading import Shards, stored_weights
 from fieldfit.shards.writing import Chunks, ShardCoder
 
-__all__ = ["ChainCRF", "describe_pair", "describe_weight", "pack_names", "unpack_names"]
+__all__ = ["ChainCRF", "describe_weight", "pack_names", "unpack_names"]
 
 # -- Names of a chain model's weights, for people and for files ----------------------------
 
@@ -77,25 +78,10 @@ def describe_weight(
         return f"{attributes[attribute]} / {classes[label]}"
     position -= layout.n_states
     if position < layout.n_transitions:
-        return describe_pair(layout.transitions.reshape(-1), position, classes, "->")
+        return describe_labels(layout.transitions.reshape(-1), position, classes, "->")
     position -= layout.n_transitions
     where = "start" if position < layout.n_labels else "end"
     return f"{where} / {classes[position % layout.n_labels]}"
-
-
-def describe_pair(groups: NDArray[np.int64], group: int, classes: NDArray[Any], mark: str) -> str:
-    """What a parameter of a table of two labels belongs to; ``groups`` has that of each entry.
-
-    >>> describe_pair(np.array([0, 1, 1, 2]), 1, np.array(["A", "B"]), "~")
-    'A ~ B'
-    >>> describe_pair(np.array([0, -1, -1, 0]), 0, np.array(["A", "B"]), "~")
-    'equal labels'
-    """
-    entries = np.flatnonzero(groups == group)
-    first, second = np.divmod(entries, len(classes))
-    if len(entries) > 1 and np.all(first == second):
-        return "equal labels"
-    return f"{classes[first[0]]} {mark} {classes[second[0]]}"
 
 
 def pack_names(names: Iterable[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -232,21 +218,9 @@ class ChainCRF(ConditionalEstimator):
         names = [f"x{column}" for column in range(self.n_features_in_)]
         return [*names, INTERCEPT] if self._layout.n_attributes > self.n_features_in_ else names
 
-    def top_weights(self, n: int = 20) -> list[tuple[float, str]]:
-        """The ``n`` weights that are largest in size, each with what it belongs to.
-
-        >>> X = [[{"word": "the"}, {"word": "dog"}]]
-        >>> for weight, what in ChainCRF(l2=0.1).fit(X, [["DET", "NOUN"]]).top_weights(3):
-        ...     print(f"{weight:.2f} {what}")
-        1.60 DET -> NOUN
-        0.93 word:dog / NOUN
-        0.93 word:the / DET
-        """
-        self._require_fit()
-        require_integer("n", n, at_least=0)
-        order = np.argsort(-np.abs(self.weights_), kind="stable")[:n]
+    def _weight_namer(self) -> Callable[[int], str]:
         attributes = self.attributes_
-        return [(float(self.weights_[k]), self._describe_weight(int(k), attributes)) for k in order]
+        return lambda position: self._describe_weight(position, attributes)
 
     def _describe_weight(self, position: int, attributes: Sequence[str]) -> str:
         return describe_weight(self._layout, position, attributes, self.classes_)
@@ -262,6 +236,7 @@ class ChainCRF(ConditionalEstimator):
 
     def _sequences(self, X: Sequences) -> Sequences:
         """The sequences of tokens in ``X``; subclasses may be given more than these."""
+        refuse_one_sequence(X)
         if isinstance(X, (str, bytes, dict)) or hasattr(X, "tocsr") or not hasattr(X, "__len__"):
             raise InvalidInputError(
                 f"must be a list of sequences, got {type(X).__name__}", Place("X")

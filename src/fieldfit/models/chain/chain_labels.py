@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ def require_lengths(X: Sequence[Any], Y: Sequence[Any]) -> None:
     if isinstance(Y, (str, bytes)) or not hasattr(Y, "__len__"):
         raise InvalidInputError(
             f"must be a list of sequences of labels, got {type(Y).__name__}", Place("Y")
+        )
+    if isinstance(Y, (list, tuple, np.ndarray)) and len(Y) and isinstance(Y[0], (str, Integral)):
+        raise InvalidInputError(
+            f"must be a list of sequences of labels, got labels, {Y[0]!r:.40}, ...: those of one "
+            "sequence are [labels]",
+            Place("Y"),
         )
     if len(X) == 0:
         raise InvalidInputError("must hold at least one sequence, got an empty list", Place("X"))

@@ -62,7 +62,7 @@ class ChainCoder(ShardCoder):
             )
         return int(x.shape[0]) if hasattr(x, "shape") else len(x)
 
-    def add(self, index: int, x: Any, y: Any, weight: float | None) -> None:
+    def add(self, index: int, x: Any, y: Any, weight: Any) -> None:
         with _moved(index):
             self.estimator._require_examples([x], [y])
             numbers = numbered(y, self.classes, grow=not self.is_fitted)

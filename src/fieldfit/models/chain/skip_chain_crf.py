@@ -25,12 +25,12 @@ from fieldfit._typing import FloatArray, LabelArray
 from fieldfit._validation import require_flag, require_integer, require_one_of, shown
 from fieldfit.errors import InvalidInputError, Place
 from fieldfit.graph.batch import Batch
-from fieldfit.graph.template import Block, Tying, tie_entries
+from fieldfit.graph.template import Block, PairTying, tie_entries
 from fieldfit.inference.map.max_product import MaxProduct
 from fieldfit.io.stored import Stored
 from fieldfit.learners.problem import Part, Problem
 from fieldfit.models.base import require_list
-from fieldfit.models.chain.chain_crf import ChainCRF, describe_pair
+from fieldfit.models.chain.chain_crf import ChainCRF
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_parts import CHAIN, chain_parts
 from fieldfit.models.chain.chain_tokens import EncodedTokens, encode
@@ -43,6 +43,7 @@ from fieldfit.models.chain.skip_edges import (
 )
 from fieldfit.models.dispatch import make_problem
 from fieldfit.models.parts import GraphData
+from fieldfit.models.weight_names import describe_labels
 from fieldfit.objectives.base import Objective
 
 __all__ = [
@@ -184,8 +185,9 @@ class SkipChainCRF(ChainCRF):
         an attribute has weights for the pairs of labels that it occurs with in training, or for
         all (``all_possible_states``), and ``min_freq`` applies.
     l2, l1, learner, max_iter, tol, fit_intercept, all_possible_states, all_possible_transitions
-        As for `ChainCRF`, and so are ``min_freq``, ``boundary_weights``, ``decode``,
-        ``batch_size``, ``random_state``, ``n_jobs`` and ``verbose``.
+        As for `ChainCRF`.
+    min_freq, boundary_weights, decode, batch_size, random_state, n_jobs, verbose
+        As for `ChainCRF`.
 
     Examples
     --------
@@ -214,7 +216,7 @@ class SkipChainCRF(ChainCRF):
         skip_edges: Joining = None,
         max_links: int = 10,
         breaks: Joining = None,
-        skip_table: Tying = "symmetric",
+        skip_table: PairTying = "symmetric",
         edge_features: bool = False,
         l2: float = 1.0,  # as for chains
         l1: float = 0.0,
@@ -274,7 +276,7 @@ class SkipChainCRF(ChainCRF):
                     f"got {shown(value)}"
                 )
         require_integer("max_links", self.max_links, at_least=2)
-        require_one_of("skip_table", self.skip_table, get_args(Tying))
+        require_one_of("skip_table", self.skip_table, get_args(PairTying))
         require_flag("edge_features", self.edge_features)
 
     def save(self, path: Any) -> None:
@@ -290,6 +292,12 @@ class SkipChainCRF(ChainCRF):
     def _sequences(self, X: Sequence[Any]) -> Sequence[Any]:
         """The sequences themselves, without what only says how tokens are joined."""
         require_list("X", X)
+        if isinstance(X, tuple) and X and self.skip_edges is None and isinstance(X[0], list):
+            raise InvalidInputError(
+                "must be a list of sequences, got the parts of one: one sequence is "
+                "[(tokens, edges)]",
+                Place("X"),
+            )
         if self.skip_edges is None:
             X = [self._unpacked(index, x)[0] for index, x in enumerate(X)]
         keys = {key for key in (self.skip_edges, self.breaks) if isinstance(key, str)}
@@ -422,7 +430,7 @@ class SkipChainCRF(ChainCRF):
         position -= self._layout.n_weights
         n_skip = int(np.prod(self._block_shapes["skip"], dtype=np.int64))
         if position < n_skip or self._edge_weights is None:
-            return describe_pair(self._groups()[SKIP], position, self.classes_, "~")
+            return describe_labels(self._groups()[SKIP], position, self.classes_, "~")
         return self._edge_weights.describe(position - n_skip, attributes, self.classes_)
 
     def _model_arrays(self) -> dict[str, NDArray[Any]]:

@@ -23,12 +23,12 @@ from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.template import Block
 from fieldfit.io.stored import Stored
-from fieldfit.models.chain.chain_crf import describe_pair
 from fieldfit.models.chain.chain_features import TokenFeatures
 from fieldfit.models.chain.chain_layout import AttributeLayout, attribute_layout
 from fieldfit.models.chain.chain_parts import CHAIN, AttributeBlock
 from fieldfit.models.chain.chain_tokens import EncodedRows, EncodedTokens, encode
 from fieldfit.models.chain.sparse_scores import join_rows
+from fieldfit.models.weight_names import describe_labels
 
 __all__ = [
     "EDGE_BLOCKS",
@@ -234,7 +234,7 @@ class EdgeWeights:
             if position < layout.n_states:
                 attribute, group = layout.pair(position)
                 mark = "~" if kind == SKIP else "->"
-                pair = describe_pair(self.groups[kind], group, classes, mark)
+                pair = describe_labels(self.groups[kind], group, classes, mark)
                 return f"{attributes[attribute]} / {pair}"
             position -= layout.n_states
         raise IndexError("position must be that of a weight of an edge")

@@ -11,6 +11,7 @@ Reports 4 (2014).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,8 @@ class IsingModel(PairwiseMRF):
     objective
         ``"pseudolikelihood"`` (fast for any number of variables, missing entries summed out),
         ``"likelihood"`` (exact: up to about 24 variables, or sparse edges), ``"bethe"``,
-        ``"trw"``, ``"convex"``, ``"mean-field"`` (surrogates), ``"moment-matching"`` (closed form,
-        no penalty), or an objective object.
+        ``"trw"``, ``"trw-kikuchi"``, ``"convex"``, ``"mean-field"`` (surrogates),
+        ``"moment-matching"`` (closed form, no penalty), or an objective object.
     l2, l1
         Penalties ``l2/2 |w|^2`` and ``l1 |w|_1`` on all weights, added to the sum over samples.
     max_iter, tol, learner
@@ -111,34 +112,42 @@ class IsingModel(PairwiseMRF):
         return self._parameters.coupling_matrix(self.standard_errors_[self.n_features_in_ :])
 
     def summary(self, level: float = 0.95, names: Any = None) -> str:
-        """A table of estimates, standard errors and intervals; strongest couplings first."""
+        """A table of estimates, standard errors and intervals; strongest couplings first.
+
+        Where there are no standard errors (``l1 > 0``, say) it has the estimates, and says why.
+        """
         require_number("level", level, above=0, below=1)
         shown = self._names(names)
         labels = shown + [f"{shown[i]} - {shown[j]}" for i, j in self.edges_]
-        errors = self.standard_errors_
-        ends = self.confidence_intervals(level)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = self.weights_ / errors
+        errors, reason = self._errors()
         n = self.n_features_in_
         order = [*range(n), *(n + np.argsort(-np.abs(self.weights_[n:]), kind="stable"))]
         width = max(len("parameter"), *(len(label) for label in labels))
-        percent = f"{100 * level:g} %"
-        samples = "" if self._samples is None else f", {len(self._samples.inverse)} samples"
+        samples = "" if self._data is None else f", {self._data.n_samples} samples"
+        penalties = f"l2 {self.l2:g}" + (f", l1 {self.l1:g}" if self.l1 else "")
+        about_errors = f"no standard errors: {reason}" if reason else "sandwich standard errors"
         lines = [
             f"IsingModel: {n} variables, {len(self.edges_)} couplings{samples}; "
-            f"objective {self.objective}, l2 {self.l2:g}",
-            f"{self.status_.rstrip('.')}; sandwich standard errors",
+            f"objective {self.objective}, {penalties}",
+            f"{self.status_.rstrip('.')}; {about_errors}",
             "",
-            f"{'parameter':<{width}}  {'estimate':>9}  {'error':>8}  {'z':>7}  "
-            f"{percent + ' interval':>20}",
+            f"{'parameter':<{width}}  {'estimate':>9}",
         ]
+        cells = [f"{estimate:>9.4f}" for estimate in self.weights_]
+        if errors is not None:
+            lines[-1] += f"  {'error':>8}  {'z':>7}  {f'{100 * level:g} % interval':>20}"
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratios = self.weights_ / errors
+            ends = self.confidence_intervals(level)
+            for index, cell in enumerate(cells):
+                cells[index] = (
+                    f"{cell}  {errors[index]:>8.4f}  {ratios[index]:>7.2f}  "
+                    f"{ends[index, 0]:>9.4f} {ends[index, 1]:>10.4f}"
+                )
         for position, index in enumerate(order):
             if position in (0, n):
                 lines.append("thresholds" if position == 0 else "couplings")
-            lines.append(
-                f"{labels[index]:<{width}}  {self.weights_[index]:>9.4f}  {errors[index]:>8.4f}  "
-                f"{ratios[index]:>7.2f}  {ends[index, 0]:>9.4f} {ends[index, 1]:>10.4f}"
-            )
+            lines.append(f"{labels[index]:<{width}}  {cells[index]}")
         return "\n".join(lines)
 
     def plot_network(
@@ -172,19 +181,46 @@ class IsingModel(PairwiseMRF):
     def _values(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.array(_VALUES[self.encoding])[labels]
 
-    def _new_parameters(self, labels: LabelMatrix, edges: NDArray[np.int64]) -> IsingParameters:
-        return IsingParameters(labels.shape[1], edges, self.encoding)
+    def _n_labels(self, n_seen: int) -> int:
+        return 2
 
-    def _check_columns(self, labels: LabelMatrix) -> None:
-        values = _VALUES[self.encoding]
-        hidden = (labels < 0).all(axis=0)
-        for label, value in enumerate(values):
-            seen = (labels == label).any(axis=0) | hidden
-            if not seen.all():
+    def _new_parameters(self, n_variables: int, edges: Any, n_labels: int) -> IsingParameters:
+        return IsingParameters(n_variables, edges, self.encoding)
+
+    def _check_columns(self, seen: NDArray[np.bool_]) -> None:
+        hidden = ~seen.any(axis=1)
+        for label, value in enumerate(_VALUES[self.encoding]):
+            fine = seen[:, label] | hidden
+            if not fine.all():
                 raise InvalidInputError(
-                    f"must have both values in every column, got no {value}",
-                    Place("samples", column=int(np.argmin(seen))),
+                    "must have both values in every column (drop a column that is constant), "
+                    f"got no {value}",
+                    Place("samples", column=int(np.argmin(fine))),
                 )
+
+    def _shard_options(self) -> dict[str, Any]:
+        return {"encoding": self.encoding}
+
+    def _weight_namer(self) -> Callable[[int], str]:
+        names, n = self._variable_names(), self.n_features_in_
+
+        def name(position: int) -> str:
+            if position < n:
+                return f"threshold of {names[position]}"
+            i, j = self.edges_[position - n]
+            return f"{names[i]} - {names[j]}"
+
+        return name
+
+    def _further_columns(self) -> dict[str, Any]:
+        errors, _ = self._errors()
+        return {} if errors is None else {"standard_error": errors}
+
+    def _edge_strengths(self) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        errors, _ = self._errors()
+        couplings = self.weight_blocks_["couplings"]
+        chosen = None if errors is None else errors[self.n_features_in_ :]
+        return couplings, np.abs(couplings), chosen
 
     def _stored_parameters(self, stored: Stored) -> IsingParameters:
         return IsingParameters(self.n_features_in_, self.edges_, self.encoding)

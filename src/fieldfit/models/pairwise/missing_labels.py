@@ -290,11 +290,11 @@ class MissingRows:
         k = parameters.n_labels
         most = int(np.log(MAX_CONFIGURATIONS) / np.log(k) + 1e-9) - n_more
         if samples.max_missing > most:
-            row = int(np.flatnonzero(samples.inverse == samples.n_rows - 1)[0])
+            rows = np.flatnonzero(samples.inverse == samples.n_rows - 1)
             raise TooLargeError(
                 f"must have at most {most} missing labels in a row to be summed out "
                 f"({k} labels each), got {samples.max_missing}",
-                Place("samples", row),
+                Place("samples", samples.first + int(rows[0]) if len(rows) else None),
             )
         self._max_free = samples.max_missing + n_more
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,8 +28,10 @@ from fieldfit.inference.mean_field.mean_field import MeanField
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.io.stored import Stored
 from fieldfit.learners.base import Validation
+from fieldfit.learners.problem import Problem
 from fieldfit.models.base import FieldEstimator, Path
 from fieldfit.models.dispatch import make_problem
+from fieldfit.models.pairwise.missing_values import row_beliefs
 from fieldfit.models.pairwise.pairwise_parameters import PairwiseParameters, checked_edges
 from fieldfit.models.pairwise.pairwise_problems import (
     LikelihoodProblem,
@@ -36,19 +39,39 @@ from fieldfit.models.pairwise.pairwise_problems import (
     SampleData,
     independent_start,
 )
+from fieldfit.models.pairwise.sample_counts import SampleCounts
 from fieldfit.models.pairwise.sample_data import (
     Samples,
     checked_sample_weight,
     column_names,
+    columns_by_name,
+    labels_seen,
     require_joined,
     require_labels,
     require_some_label,
 )
+from fieldfit.models.pairwise.sample_shards import (
+    SampleCoder,
+    shard_sum,
+    stored_counts,
+    stored_samples,
+)
 from fieldfit.models.pairwise.standard_errors import sandwich_covariance
 from fieldfit.models.parts import draw_labels
 from fieldfit.objectives.base import Objective
+from fieldfit.shards.cutting import SHARD_SIZE, rows_of_shards
+from fieldfit.shards.reading import Shards
 
-__all__ = ["PairwiseMRF"]
+__all__ = ["Edge", "PairwiseMRF"]
+
+
+class Edge(NamedTuple):
+    """A row of `PairwiseMRF.edge_list`."""
+
+    source: str
+    target: str
+    weight: float
+    standard_error: float | None
 
 
 class PairwiseMRF(FieldEstimator):
@@ -56,7 +79,8 @@ class PairwiseMRF(FieldEstimator):
 
     edges_: NDArray[np.int64]
     n_features_in_: int
-    _samples: Samples | None
+    #: The samples of the fit, if they were in memory.
+    _data: SampleData | None
     _covariance: FloatArray | None
 
     def fit(
@@ -68,6 +92,7 @@ class PairwiseMRF(FieldEstimator):
         checkpoint: Path | None = None,
         validation: Any = None,
         start: ArrayLike | None = None,
+        client: Any = None,
     ) -> Any:
         """Learn the weights.
 
@@ -76,7 +101,8 @@ class PairwiseMRF(FieldEstimator):
         samples
             ``(n_samples, n_variables)``, one joint observation in each row; missing entries are
             summed out, rows are never dropped for them.  A column that is missing everywhere is a
-            hidden variable; ``edges`` must then be given.
+            hidden variable; ``edges`` must then be given.  Or `fieldfit.shards.Shards`, which hold
+            weights of samples as well.
         edges
             ``(n_edges, 2)`` pairs of variables that may have a coupling; all pairs if ``None``.
         sample_weight
@@ -88,33 +114,55 @@ class PairwiseMRF(FieldEstimator):
             stopped rising.
         start
             Weights to begin with; by default those of independent variables.
+        client
+            Who evaluates the shards, as in `GridCRF.fit`; ``None``: this process.
         """
         self._check_options()
         objective = self._objective()
-        labels = self._labels(samples)
-        weights = self._weights_of_samples(sample_weight, labels)
-        require_joined(labels, edges)
-        require_some_label(labels)
-        self._check_columns(labels)
-        parameters = self._new_parameters(labels, checked_edges(edges, labels.shape[1]))
+        if isinstance(samples, Shards):
+            return self._fit_shards(
+                objective, samples, edges, sample_weight, checkpoint, validation, start, client
+            )
+        if client is not None:
+            raise InvalidInputError(f"client must be None without shards, got {shown(client)}")
+        with columns_by_name(samples):
+            labels = self._labels(samples)
+            weights = self._weights_of_samples(sample_weight, labels)
+            n_labels = self._n_labels(int(labels.max()) + 1)
+            seen = labels_seen(labels, n_labels)
+            require_joined(seen, edges)
+            require_some_label(seen)
+            self._check_columns(seen)
+        pairs = checked_edges(edges, labels.shape[1])
         self._reset_fit()
-        names = column_names(samples)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_features_in_ = labels.shape[1]
-        self.edges_ = parameters.edges
-        self._parameters = parameters
-        self._block_shapes = parameters.block_shapes
-        self._samples = Samples.of(labels, weights)
+        self._set_model(labels.shape[1], pairs, n_labels, column_names(samples))
+        shards = []
+        for rows in rows_of_shards(len(labels), labels.shape[1], SHARD_SIZE):
+            shards.append(replace(Samples.of(labels[rows], weights[rows]), first=rows.start))
+        self._data = SampleData(self._parameters, shards, self.n_jobs)
         self._covariance = None
         self._learn(
-            self._problem(objective, self._samples),
+            make_problem("samples", objective, self._data),
             start,
-            default_start=independent_start(parameters, self._samples, as_seed(self.random_state)),
+            default_start=self._independent_start(SampleCounts.of(shards, n_labels, pairs[:0])),
             checkpoint=checkpoint,
             validation=self._validation(objective, validation),
         )
         return self
+
+    def _set_model(
+        self, n_variables: int, edges: NDArray[np.int64], n_labels: int, names: list[str] | None
+    ) -> None:
+        """All that is known before the weights."""
+        self._parameters = self._new_parameters(n_variables, edges, n_labels)
+        self.n_features_in_ = n_variables
+        self.edges_ = edges
+        self._block_shapes = self._parameters.block_shapes
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    def _independent_start(self, counts: SampleCounts) -> FloatArray:
+        return independent_start(self._parameters, counts, as_seed(self.random_state))
 
     # -- the model ------------------------------------------------------------------------
 
@@ -188,10 +236,45 @@ class PairwiseMRF(FieldEstimator):
         """Minus the objective that the model was fitted with, per sample, without the penalty.
 
         For ``"likelihood"`` it is the mean log-likelihood, for ``"pseudolikelihood"`` the mean
-        log-pseudo-likelihood, for ``"trw"`` a lower bound on the mean log-likelihood.
+        log-pseudo-likelihood, for ``"trw"`` a lower bound on the mean log-likelihood.  Of shards it
+        is the mean with the weights that they hold.
         """
         self._require_fit()
+        if isinstance(samples, Shards):
+            return self._score_shards(samples)
         return self._score(self._objective(), self._other_samples(samples), self.weights_)
+
+    # -- missing values -------------------------------------------------------------------
+
+    def predict(self, samples: Any) -> NDArray[np.int64]:
+        """The samples with every missing entry filled in, in the values that `fit` takes.
+
+        An entry gets its most probable value given the known entries of its row (the largest of
+        `predict_marginals`); known entries stay.
+        """
+        self._require_fit()
+        labels = self._given_labels(samples)
+        beliefs, converged = self._beliefs(labels)
+        self._warn(int((~converged).sum()), len(labels))
+        filled = np.where(labels < 0, beliefs.argmax(axis=2), labels)
+        return self._values(filled.astype(np.int64))
+
+    def predict_marginals(self, samples: Any) -> FloatArray:
+        """Probabilities of the values of every entry, given the known entries of its row.
+
+        Shape ``(n_samples, n_variables, n_labels)``; the value of a known entry has probability 1.
+        Exact where that is affordable, else by message passing; a model that was learned with a
+        surrogate (``"bethe"``, ``"trw"``, ...) predicts with the same.
+        """
+        self._require_fit()
+        labels = self._given_labels(samples)
+        beliefs, converged = self._beliefs(labels)
+        self._warn(int((~converged).sum()), len(labels))
+        return beliefs
+
+    def _beliefs(self, labels: LabelMatrix) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Beliefs about all entries of checked samples, and whether those of a row converged."""
+        return row_beliefs(self._parameters, self.weights_, self._objective(), labels)
 
     # -- statistics -----------------------------------------------------------------------
 
@@ -210,12 +293,12 @@ class PairwiseMRF(FieldEstimator):
                     "standard errors need an objective with a gradient of its own, got "
                     f"{self.objective!r}, which leaves a term out or draws it"
                 )
-            if self._samples is None:
+            if self._data is None:
                 raise InvalidInputError(
-                    "standard errors need the samples, which the model file does not hold: read "
-                    "them before save, or fit again"
+                    "standard errors need the samples in memory, got a model file, which does not "
+                    "hold them (read standard errors before save), or a fit over shards"
                 )
-            problem = self._problem(self._objective(), self._samples)
+            problem = self._problem(self._objective(), self._data.samples)
             # a closed form knows no penalty
             l2 = 0.0 if problem.learner_name == "closed-form" else float(self.l2)
             self._covariance = self._of_estimates(sandwich_covariance(problem, self.weights_, l2))
@@ -235,6 +318,40 @@ class PairwiseMRF(FieldEstimator):
         estimates = self._estimates()
         return np.stack([estimates - half, estimates + half], axis=1)
 
+    def edge_list(self, names: Any = None, minimum: float = 0.0) -> list[Edge]:
+        """The network as rows ``(source, target, weight, standard_error)``, strongest first.
+
+        ``weight`` is the coupling of an `IsingModel`, and the corrected score of a `PottsModel`
+        (`contact_scores`); ``standard_error`` is ``None`` where there is none.  Pairs of weight 0
+        are left out, and with ``minimum > 0`` those below it (couplings by size).  NetworkX::
+
+            network.add_weighted_edges_from(edge[:3] for edge in model.edge_list())
+        """
+        self._require_fit()
+        require_number("minimum", minimum, at_least=0)
+        shown = self._names(names)
+        weights, strengths, errors = self._edge_strengths()
+        kept = weights != 0.0
+        if minimum > 0.0:
+            kept &= strengths >= minimum
+        order = [e for e in np.argsort(-strengths, kind="stable") if kept[e]]
+        return [
+            Edge(
+                shown[self.edges_[e, 0]],
+                shown[self.edges_[e, 1]],
+                float(weights[e]),
+                None if errors is None else float(errors[e]),
+            )
+            for e in order
+        ]
+
+    def _errors(self) -> tuple[FloatArray | None, str]:
+        """Standard errors, or ``None`` and the reason why there are none."""
+        try:
+            return self.standard_errors_, ""
+        except InvalidInputError as error:
+            return None, str(error)
+
     # -- what subclasses say --------------------------------------------------------------
 
     @abstractmethod
@@ -246,18 +363,30 @@ class PairwiseMRF(FieldEstimator):
         """The user's values of labels."""
 
     @abstractmethod
-    def _new_parameters(self, labels: LabelMatrix, edges: NDArray[np.int64]) -> PairwiseParameters:
+    def _n_labels(self, n_seen: int) -> int:
+        """Labels of each variable, of samples that have those below ``n_seen``."""
+
+    @abstractmethod
+    def _new_parameters(self, n_variables: int, edges: Any, n_labels: int) -> PairwiseParameters:
         """The parametrisation for checked samples."""
 
     @abstractmethod
     def _stored_parameters(self, stored: Stored) -> PairwiseParameters:
         """The parametrisation of a model file, for `n_features_in_` and `edges_`."""
 
-    def _check_columns(self, labels: LabelMatrix) -> None:
-        """Refuse columns from which nothing can be learned."""
+    def _check_columns(self, seen: NDArray[np.bool_]) -> None:
+        """Refuse columns from which nothing can be learned; ``seen`` are the labels of each."""
+
+    @abstractmethod
+    def _shard_options(self) -> dict[str, Any]:
+        """Options that decide how samples are stored in shards."""
 
     def _weights_of_samples(self, weight: Any, labels: LabelMatrix) -> FloatArray:
         return checked_sample_weight(weight, len(labels))
+
+    @abstractmethod
+    def _edge_strengths(self) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Weight of each edge for `edge_list`, how strong that is, and standard errors."""
 
     def _estimates(self) -> FloatArray:
         """What standard errors are about, flat."""
@@ -267,31 +396,131 @@ class PairwiseMRF(FieldEstimator):
         """Covariance of `_estimates` from that of the weights."""
         return covariance
 
+    # -- shards -----------------------------------------------------------------------------
+
+    def _fit_shards(
+        self,
+        objective: Objective,
+        shards: Shards,
+        edges: Any,
+        sample_weight: Any,
+        checkpoint: Path | None,
+        validation: Any,
+        start: Any,
+        client: Any,
+    ) -> Any:
+        """`fit` on samples that stay on disk."""
+        if sample_weight is not None:
+            raise InvalidInputError(
+                f"sample_weight must be None, because shards hold it, got {shown(sample_weight)}"
+            )
+        counts, seen = stored_counts(shards, self)
+        require_joined(seen, edges)
+        self._check_columns(seen)
+        self._reset_fit()
+        self._given_edges = edges
+        with shard_sum(self, objective, shards, client) as problem:
+            self._data = self._covariance = None
+            self._learn(
+                problem,
+                start,
+                default_start=self._independent_start(counts),
+                checkpoint=checkpoint,
+                validation=self._validation(objective, validation),
+            )
+        return self
+
+    def _score_shards(self, shards: Shards) -> float:
+        model = self._for_workers()
+        model._given_edges = self.edges_
+        with shard_sum(model, self._objective(), shards, None) as problem:
+            if model._shapes_of_model() != self._block_shapes:
+                raise InvalidInputError(
+                    f"shards must have been written with this fitted model, or be those that it "
+                    f"learned from, got {model.n_features_in_} variables with "
+                    f"{model._parameters.n_labels} labels"
+                )
+            value = problem.evaluate(self.weights_).value
+        return self._mean_score(value, stored_counts(shards, self)[0].total)
+
+    def _for_workers(self) -> Any:
+        made = super()._for_workers()
+        made._given_edges = getattr(self, "_given_edges", None)
+        return made
+
+    def _shard_coder(self) -> SampleCoder:
+        return SampleCoder(self)
+
+    def _open_shards(self, shards: Shards) -> None:
+        """Set all that is known of the model before its weights."""
+        model = shards.model()
+        n_variables = model.integer("n_variables", 1)
+        n_seen = model.array("labels_seen", (n_variables, None), "b").shape[1]
+        names = None
+        if model.value("names") is not None:
+            names = model.items("names", str, length=n_variables)
+        edges = checked_edges(self._given_edges, n_variables)
+        self._set_model(n_variables, edges, self._n_labels(n_seen), names)
+
+    def _shard_problem(
+        self, objective: Objective, stored: Stored | None, n_examples: int, unions: Any
+    ) -> Problem:
+        """The sum over a shard; ``None``: over one sample."""
+        given = self._parameters
+        if stored is None:
+            labels = np.zeros((1, given.n_variables), dtype=np.int16)
+            samples = Samples.of(labels, np.ones(1))
+        else:
+            samples = stored_samples(stored, given.n_variables, given.n_labels)
+        return make_problem("samples", objective, SampleData(given, [samples], self.n_jobs))
+
+    def _shard_mini_batches(self, objective: Objective, n_own: int, n_examples: int) -> int | None:
+        """A shard is evaluated as a whole; stochastic learners take it for a mini-batch."""
+        return None
+
+    def _shard_bytes(self, n_variables: int, n_edges: int) -> int:
+        """Memory of a shard's rows; of copies of the model with messages, where there are any."""
+        if self._objective().problem_kind == "pseudolikelihood":
+            return 4 * n_variables
+        graph = self._parameters.graph
+        entries = int(graph.unary_offsets[-1] + graph.table_offsets[-1])
+        return 32 * entries * (n_variables // self.n_features_in_)
+
     # -- helpers --------------------------------------------------------------------------
 
     def _problem(self, objective: Objective, samples: Samples) -> PairwiseProblem:
-        data = SampleData(self._parameters, samples, self.n_jobs)
+        data = SampleData(self._parameters, [samples], self.n_jobs)
         problem = make_problem("samples", objective, data)
         assert isinstance(problem, PairwiseProblem)
         return problem
 
+    def _given_labels(self, samples: Any) -> LabelMatrix:
+        """Checked labels of samples for the model, -1 where missing."""
+        with columns_by_name(samples):
+            labels = self._labels(samples)
+            if labels.shape[1] != self.n_features_in_:
+                raise InvalidInputError(
+                    f"must have {self.n_features_in_} columns, got {labels.shape[1]}",
+                    Place("samples"),
+                )
+            require_labels(labels, self._parameters.n_labels)
+        return labels
+
     def _other_samples(self, samples: Any) -> Samples:
-        labels = self._labels(samples)
-        if labels.shape[1] != self.n_features_in_:
-            raise InvalidInputError(
-                f"must have {self.n_features_in_} columns, got {labels.shape[1]}", Place("samples")
-            )
-        require_labels(labels, self._parameters.n_labels)
-        require_some_label(labels)
+        labels = self._given_labels(samples)
+        require_some_label(labels_seen(labels, self._parameters.n_labels))
         return Samples.of(labels, np.ones(len(labels)))
 
     def _score(self, objective: Objective, samples: Samples, weights: FloatArray) -> float:
         value = self._problem(objective, samples).evaluate(weights).value
+        return self._mean_score(value, float(samples.weights.sum()))
+
+    def _mean_score(self, value: float | None, total: float) -> float:
         if value is None:
             raise InvalidInputError(
                 f"score needs an objective that has a value, got {self.objective!r}"
             )
-        return -value / float(samples.weights.sum())
+        return -value / total
 
     def _held_out(self, objective: Objective, given: Any) -> Validation:
         samples = self._other_samples(given)
@@ -329,10 +558,16 @@ class PairwiseMRF(FieldEstimator):
         if "covariance" in stored.arrays:
             n_estimates = len(self._estimates())
             self._covariance = stored.array("covariance", (n_estimates, n_estimates))
-        self._samples = None
+        self._data = None
 
     def _shapes_of_model(self) -> dict[str, tuple[int, ...]]:
         return self._parameters.block_shapes
+
+    def _variable_names(self) -> list[str]:
+        """Names of the variables in words: those of a data frame, or ``variable 0``, ..."""
+        if hasattr(self, "feature_names_in_"):
+            return self._names()
+        return [f"variable {name}" for name in self._names()]
 
     def _names(self, names: Any = None) -> list[str]:
         """Names of the variables: the given ones, those of a data frame, or numbers."""

@@ -9,8 +9,9 @@ gradient for each distinct row) and the Hessian, from which standard errors come
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from fieldfit.inference.junction_tree.exact import Exact
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.closed_form import SolvedProblem
 from fieldfit.learners.linear_model import LinearModel, LinearPart
-from fieldfit.learners.problem import Problem, ProblemValue
+from fieldfit.learners.problem import Problem, ProblemValue, SumProblem
 from fieldfit.models.dispatch import NotApplicable
 from fieldfit.models.pairwise.conditional_scores import binary_hessian, conditional_scores
 from fieldfit.models.pairwise.missing_conditionals import missing_conditionals
@@ -37,16 +38,16 @@ from fieldfit.models.pairwise.pairwise_parameters import IsingParameters, Pairwi
 from fieldfit.models.pairwise.sample_conditionals import (
     LANES,
     binary_conditionals,
-    count_pairs,
     label_conditionals,
 )
+from fieldfit.models.pairwise.sample_counts import SampleCounts
 from fieldfit.models.pairwise.sample_data import Samples
 from fieldfit.models.pairwise.sample_partition import Partition, difference_hessian, make_partition
 from fieldfit.objectives.base import Evaluation, Inference, Objective
 from fieldfit.objectives.camel import Camel
 from fieldfit.objectives.likelihood import Likelihood, converged_examples
 from fieldfit.objectives.mle_struct import MESSAGE_TOL, MLEStruct
-from fieldfit.objectives.moment_matching import MomentMatching
+from fieldfit.objectives.moment_matching import MomentMatching, smoothed_moments
 from fieldfit.objectives.pseudo_likelihood import PseudoLikelihood
 
 __all__ = [
@@ -65,7 +66,7 @@ ENTRIES_PER_CHUNK = 2**22
 
 
 class PairwiseProblem(Problem):
-    """Abstract base; one part, because the model is evaluated once for all samples."""
+    """Abstract base; one part, because the model is evaluated once for all samples of a shard."""
 
     n_parts = 1
 
@@ -99,6 +100,8 @@ class PairwiseProblem(Problem):
 class ReplicatedProblem(PairwiseProblem):
     """Any objective, on one copy of the graph for each distinct row."""
 
+    is_replayed = True
+
     def __init__(
         self, parameters: PairwiseParameters, samples: Samples, objective: Objective
     ) -> None:
@@ -108,8 +111,7 @@ class ReplicatedProblem(PairwiseProblem):
         self.is_homogeneous = objective.is_homogeneous
         self.is_conservative = objective.is_conservative
         self.notes = (
-            "the objective was evaluated on one copy of the model for each of the "
-            f"{samples.n_rows} distinct samples",
+            "the objective was evaluated on one copy of the model for each distinct sample",
         )
         graph = parameters.graph
         entries = int(graph.unary_offsets[-1] + graph.table_offsets[-1])
@@ -168,6 +170,20 @@ class ReplicatedProblem(PairwiseProblem):
 
     def reset_warm_start(self) -> None:
         self._states = [None] * len(self._chunks)
+
+    def take_warm_start(self) -> Any:
+        """What the objective keeps of each chunk."""
+        states, self._states = self._states, [None] * len(self._chunks)
+        return None if all(state is None for state in states) else states
+
+    def give_warm_start(self, state: Any) -> None:
+        """Go on from such states."""
+        self._states = [None] * len(self._chunks) if state is None else list(state)
+
+    def graphs(self) -> Sequence[FactorGraph]:
+        """The model, then its copies by their number."""
+        copies = [self._batches[length].graph for length in sorted(self._batches)]
+        return [self.parameters.graph, *copies]
 
 
 @dataclass(frozen=True)
@@ -274,7 +290,9 @@ class LikelihoodProblem(PairwiseProblem):
     """Exact or surrogate likelihood: ``sum_m v_m (B(w) - B(w; known labels of m))``.
 
     For complete rows this is ``V B(w) - <w, statistics>`` with ``V = sum of v``.  Missing labels
-    are summed out exactly if the inference is exact, otherwise by the same surrogate.
+    are summed out exactly if the inference is exact, otherwise by the same surrogate.  ``counts``
+    are given for samples of several shards, or for those that are not in memory at all: there are
+    no ``samples`` then.
     """
 
     def __init__(
@@ -283,6 +301,7 @@ class LikelihoodProblem(PairwiseProblem):
         samples: Samples,
         inference: Inference,
         objective: Objective | None = None,
+        counts: SampleCounts | None = None,
     ) -> None:
         super().__init__(parameters, samples)
         self.objective = objective
@@ -290,11 +309,8 @@ class LikelihoodProblem(PairwiseProblem):
         self.partition: Partition = make_partition(
             parameters, inference, samples.labels[: samples.n_complete]
         )
-        self._total = float(samples.weights.sum())
-        k = parameters.n_labels
         self._missing: MissingRows | None = None
         self._copies: ReplicatedProblem | None = None
-        counted = samples
         if samples.n_complete < samples.n_rows:
             if isinstance(inference, Exact):
                 self._missing = MissingRows(parameters, samples, n_more=0)
@@ -304,12 +320,12 @@ class LikelihoodProblem(PairwiseProblem):
                     samples.take(slice(samples.n_complete, None)),
                     ObservedLogPartition(inference),
                 )
-                counted = samples.take(slice(0, samples.n_complete))
-        unary = np.zeros((parameters.n_variables, k))
-        tables = np.zeros((parameters.n_edges, k, k))
-        count_pairs(counted.labels, counted.weights, parameters.edges, unary, tables)
-        self.statistics = parameters.table_gradient(unary, tables)
-        self._frequencies = unary.reshape(-1) / self._total
+        if counts is None:
+            counts = likelihood_counts(parameters, [samples], inference)
+        self.counts = counts
+        self._total = counts.total
+        self.statistics = parameters.table_gradient(counts.unary, counts.tables)
+        self._frequencies = counts.unary.reshape(-1) / self._total
 
     def linear_model(self) -> LinearModel:
         """One graph that stands for all samples."""
@@ -317,19 +333,26 @@ class LikelihoodProblem(PairwiseProblem):
             return super().linear_model()
         batch = Batch.of([self.parameters.graph])
         part = LinearPart(batch, self.parameters, self._frequencies, np.array([self._total]))
-        return LinearModel([part], self.statistics, self.samples.n_rows)
+        return LinearModel([part], self.statistics, self.counts.n_rows)
 
     def evaluate(self, weights: FloatArray) -> ProblemValue:
         log_partition, moments = self.partition.evaluate(weights)
         known, statistics, n_unconverged = self.known_part(weights)
         if not self.partition.converged:
-            n_unconverged = self.samples.n_rows
+            n_unconverged = self.counts.n_rows
         return ProblemValue(
             value=self._total * log_partition - known,
             gradient=self._total * moments - statistics,
             n_unconverged=n_unconverged,
-            n_examples=self.samples.n_rows,
+            n_examples=self.counts.n_rows,
         )
+
+    def fingerprint(self) -> str:
+        """A digest of what is kept of the samples, and of their counts."""
+        digest = sha256(super().fingerprint().encode())
+        for array in (self.statistics, np.array([self._total])):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def known_part(self, weights: FloatArray) -> tuple[float, FloatArray, int]:
         """``sum_m v_m B(w; known labels of m)``, its gradient, and how many did not converge."""
@@ -368,24 +391,46 @@ class LikelihoodProblem(PairwiseProblem):
             self._copies.reset_warm_start()
 
 
+def likelihood_counts(
+    parameters: PairwiseParameters, shards: Sequence[Samples], inference: Inference
+) -> SampleCounts:
+    """What the known labels add to a likelihood.
+
+    Rows with missing labels count with their known ones if the missing ones are summed out exactly;
+    a surrogate sees such rows as a whole.
+    """
+    found = SampleCounts.of(shards, parameters.n_labels, parameters.edges)
+    if isinstance(inference, Exact) or all(shard.n_complete == shard.n_rows for shard in shards):
+        return found
+    complete = [shard.take(slice(0, shard.n_complete)) for shard in shards]
+    known = SampleCounts.of(complete, parameters.n_labels, parameters.edges)
+    return replace(found, unary=known.unary, tables=known.tables)
+
+
 class MomentMatchingProblem(LikelihoodProblem, SolvedProblem):
     """Surrogate likelihood of untied tables, whose minimum has a closed form."""
 
     def __init__(
-        self, parameters: PairwiseParameters, samples: Samples, objective: MomentMatching
+        self,
+        parameters: PairwiseParameters,
+        samples: Samples,
+        objective: MomentMatching,
+        counts: SampleCounts | None = None,
     ) -> None:
         inference = objective.prediction(parameters.graph)
-        super().__init__(parameters, samples, inference, objective)
+        super().__init__(parameters, samples, inference, objective, counts)
         self._matching = objective
 
     def solution(self) -> tuple[FloatArray, str]:
         """Potentials under which the surrogate has the (smoothed) moments of the samples."""
         self._require_complete()
         graph, matching = self.parameters.graph, self._matching
-        moments = matching.moments(graph, self.samples.labels, self.samples.weights)
+        counts = self.counts
+        unary, tables = counts.unary.reshape(-1), counts.tables.reshape(-1)
+        moments = smoothed_moments(graph, unary, tables, counts.total, matching.smoothing)
         return (
             self.parameters.weights_of(matching.potentials(graph, moments)),
-            f"the surrogate has the moments of {len(self.samples.inverse)} samples, "
+            f"the surrogate has the moments of {counts.n_samples} samples, "
             f"smoothing {matching.smoothing:g}",
         )
 
@@ -409,7 +454,7 @@ HIDDEN_COUPLING = 0.1
 
 
 def independent_start(
-    parameters: PairwiseParameters, samples: Samples, random_state: int | None = None
+    parameters: PairwiseParameters, counts: SampleCounts, random_state: int | None = None
 ) -> FloatArray:
     """Weights of independent variables with the samples' frequencies.
 
@@ -417,14 +462,10 @@ def independent_start(
     Variables that are hidden in all samples start with small random couplings: at zero they
     they would be a stationary point, independent of all others, that learning never leaves.
     """
-    counts = np.full((parameters.n_variables, parameters.n_labels), 0.5)
-    for label in range(parameters.n_labels):
-        counts[:, label] += samples.weights @ (samples.labels == label)
-    unary = np.log(counts)
+    unary = np.log(counts.unary + 0.5)
     unary -= unary.mean(axis=1, keepdims=True)
     tables = np.zeros((parameters.n_edges, parameters.n_labels**2))
-    hidden = np.all(samples.labels < 0, axis=0)
-    joined = hidden[parameters.edges].any(axis=1)
+    joined = counts.is_hidden[parameters.edges].any(axis=1)
     if joined.any():
         generator = np.random.default_rng(0 if random_state is None else random_state)
         size = (int(joined.sum()), tables.shape[1])
@@ -438,41 +479,75 @@ def independent_start(
 
 @dataclass(frozen=True, eq=False)
 class SampleData:
-    """One model and its samples."""
+    """One model and its samples, cut into shards.
+
+    ``counts`` are those of samples that are not in memory; there are no shards then.
+    """
 
     parameters: PairwiseParameters
-    samples: Samples
+    shards: Sequence[Samples]
     n_jobs: int | None = None
+    counts: SampleCounts | None = None
+
+    @cached_property
+    def samples(self) -> Samples:
+        """All of them, equal rows of different shards put together."""
+        if not self.shards:
+            return Samples.none(self.parameters.n_variables)
+        return Samples.merged(self.shards)
+
+    @property
+    def n_samples(self) -> int:
+        """How many were given, equal ones and those without labels included."""
+        return sum(len(shard.inverse) for shard in self.shards)
+
+    def likelihood_counts(self, inference: Inference) -> SampleCounts:
+        """Sums that a likelihood needs, shard by shard."""
+        if self.counts is not None:
+            return self.counts
+        return likelihood_counts(self.parameters, self.shards, inference)
+
+    def summed(self, make: Callable[[Samples], PairwiseProblem]) -> Problem:
+        """The sum of the problems of all shards."""
+        problems = [make(shard) for shard in self.shards]
+        return problems[0] if len(problems) == 1 else SumProblem(problems)
 
 
 def likelihood_problem(objective: Likelihood | Camel, data: SampleData) -> LikelihoodProblem:
     """The log-partition once for all samples; CAMEL's rounds take its linear model."""
-    return LikelihoodProblem(data.parameters, data.samples, objective.inference, objective)
+    return _of_counts(objective, data, objective.inference)
 
 
 def dual_problem(objective: MLEStruct, data: SampleData) -> LikelihoodProblem:
     """The same with a concave entropy: one block of the dual, of the weight of all samples."""
     concave_counting_numbers(objective.entropy, data.parameters.graph)
-    inference = SumProduct(entropy=objective.entropy, tol=MESSAGE_TOL)
-    return LikelihoodProblem(data.parameters, data.samples, inference, objective)
+    return _of_counts(objective, data, SumProduct(entropy=objective.entropy, tol=MESSAGE_TOL))
+
+
+def _of_counts(objective: Objective, data: SampleData, inference: Inference) -> LikelihoodProblem:
+    counts = data.likelihood_counts(inference)
+    return LikelihoodProblem(data.parameters, data.samples, inference, objective, counts)
 
 
 def moment_matching_problem(objective: MomentMatching, data: SampleData) -> MomentMatchingProblem:
     """The surrogate likelihood with its closed form."""
-    return MomentMatchingProblem(data.parameters, data.samples, objective)
+    counts = data.likelihood_counts(objective.prediction(data.parameters.graph))
+    return MomentMatchingProblem(data.parameters, data.samples, objective, counts)
 
 
 def pseudo_likelihood_problem(
     objective: PseudoLikelihood, data: SampleData
-) -> PseudoLikelihoodProblem | NotApplicable:
+) -> Problem | NotApplicable:
     """Kernels over all samples, for conditionals of single variables."""
     if objective.blocks is not None:
         return NotApplicable(
             "the pseudo-likelihood kernels over samples serve single variables, not blocks"
         )
-    return PseudoLikelihoodProblem(data.parameters, data.samples, data.n_jobs)
+    return data.summed(
+        lambda samples: PseudoLikelihoodProblem(data.parameters, samples, data.n_jobs)
+    )
 
 
-def replicated_problem(objective: Objective, data: SampleData) -> ReplicatedProblem:
-    """Any objective, on a copy of the graph for each distinct sample."""
-    return ReplicatedProblem(data.parameters, data.samples, objective)
+def replicated_problem(objective: Objective, data: SampleData) -> Problem:
+    """Any objective, on a copy of the graph for each distinct sample of each shard."""
+    return data.summed(lambda samples: ReplicatedProblem(data.parameters, samples, objective))

@@ -14,6 +14,7 @@ for the correction.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -36,6 +37,7 @@ from fieldfit.models.pairwise.sample_data import (
     require_labels,
 )
 from fieldfit.models.pairwise.sequence_identity import CHUNK, add_similar
+from fieldfit.models.weight_names import potts_name
 from fieldfit.objectives.base import Objective
 
 __all__ = ["PottsModel", "sequence_weights"]
@@ -134,6 +136,8 @@ class PottsModel(PairwiseMRF):
     ) -> FloatArray:
         """Coupling strength of every pair, a symmetric matrix with zero diagonal.
 
+        Rows and columns are variables, counted from 0.
+
         Frobenius norms in the given gauge (``"zero-sum"``, or ``"fitted"`` for the tables as they
         are), without the rows and columns of ``ignore_labels`` (gaps, for instance);
         ``correction=None`` leaves them as they are.  Pairs without an edge have 0.
@@ -162,7 +166,7 @@ class PottsModel(PairwiseMRF):
         return scores
 
     def summary(self, n_pairs: int = 20, names: Any = None) -> str:
-        """The strongest pairs as a table."""
+        """The strongest pairs as a table; variables without names are counted from 0."""
         require_integer("n_pairs", n_pairs, at_least=0)
         shown = self._names(names)
         scores = self.contact_scores()
@@ -184,7 +188,10 @@ class PottsModel(PairwiseMRF):
         return "\n".join(lines)
 
     def plot_contacts(self, ax: Any = None, contacts: Any = None, n_pairs: int = 50) -> Any:
-        """Map of the strongest pairs, above the diagonal; known contacts below it."""
+        """Map of the strongest pairs, above the diagonal; known contacts below it.
+
+        Variables are counted from 0.
+        """
         from fieldfit.plot import plot_contacts
 
         require_integer("n_pairs", n_pairs, at_least=0)
@@ -201,30 +208,34 @@ class PottsModel(PairwiseMRF):
     def _values(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         return labels
 
-    def _new_parameters(self, labels: LabelMatrix, edges: NDArray[np.int64]) -> PottsParameters:
-        q = int(labels.max()) + 1 if self.n_labels is None else int(self.n_labels)
-        return PottsParameters(labels.shape[1], edges, q)
+    def _n_labels(self, n_seen: int) -> int:
+        return n_seen if self.n_labels is None else int(self.n_labels)
+
+    def _new_parameters(self, n_variables: int, edges: Any, n_labels: int) -> PottsParameters:
+        return PottsParameters(n_variables, edges, n_labels)
 
     def _check_options(self) -> None:
         super()._check_options()
         require_integer("n_labels", self.n_labels, at_least=2, at_most=MAX_LABELS, or_none=True)
         require_number("identity", self.identity, above=0, at_most=1)
 
-    def _check_columns(self, labels: LabelMatrix) -> None:
-        seen = np.unique(labels[labels >= 0])
-        if len(seen) < 2:
-            found = f"only {seen[0]}" if len(seen) else "none"
+    def _check_columns(self, seen: NDArray[np.bool_]) -> None:
+        labels = np.flatnonzero(seen.any(axis=0))
+        if len(labels) < 2:
+            found = f"only {labels[0]}" if len(labels) else "none"
             raise InvalidInputError(f"must have at least two labels, got {found}", Place("samples"))
         if self.n_labels is None:
-            require_no_gaps(seen, "samples")
-        least = np.where(labels < 0, MAX_LABELS, labels).min(axis=0)
-        constant = np.flatnonzero(least == labels.max(axis=0))
+            require_no_gaps(labels, "samples")
+        constant = np.flatnonzero(seen.sum(axis=1) == 1)
         if len(constant) and self.l2 == 0.0:
             raise InvalidInputError(
-                "must have two labels in every column unless l2 is positive, got only "
-                f"{least[constant[0]]}",
+                "must have two labels in every column unless l2 is positive (drop a column that is "
+                f"constant), got only {np.argmax(seen[constant[0]])}",
                 Place("samples", column=int(constant[0])),
             )
+
+    def _shard_options(self) -> dict[str, Any]:
+        return {}
 
     def _weights_of_samples(self, weight: Any, labels: LabelMatrix) -> FloatArray:
         if isinstance(weight, str):
@@ -234,6 +245,14 @@ class PottsModel(PairwiseMRF):
                 )
             return sequence_weights(labels, self.identity, n_jobs=self.n_jobs)
         return checked_sample_weight(weight, len(labels))
+
+    def _weight_namer(self) -> Callable[[int], str]:
+        names, n_labels = self._variable_names(), self._parameters.n_labels
+        return lambda position: potts_name(position, names, self.edges_, n_labels)
+
+    def _edge_strengths(self) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        scores = self.contact_scores()[self.edges_[:, 0], self.edges_[:, 1]]
+        return scores, scores, None
 
     def _estimates(self) -> FloatArray:
         fields, couplings = zero_sum(self.fields_, self.couplings_, self.edges_)
@@ -281,6 +300,20 @@ def sequence_weights(
 
     The sum of the weights is the effective number of sequences.  A missing entry equals only
     another missing entry.
+
+    Parameters
+    ----------
+    samples
+        Labels, ``(n_samples, n_variables)``.
+    identity
+        Share of equal columns that makes two samples similar.
+    n_jobs
+        Threads.
+
+    Returns
+    -------
+    array
+        One weight for each sample.
 
     Examples
     --------

@@ -7,7 +7,9 @@ them) and ``squared_weights`` the sums of ``v**2`` (what the variance of a weigh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ __all__ = [
     "checked_labels",
     "checked_sample_weight",
     "column_names",
+    "columns_by_name",
+    "labels_seen",
     "require_joined",
     "require_labels",
     "require_some_label",
@@ -38,7 +42,8 @@ class Samples:
     """Distinct rows, those without a missing label first.
 
     ``labels`` has shape (n_rows, n_variables); ``inverse`` says which row each given sample became
-    (``-1`` for a sample without any label, which says nothing about the model).
+    (``-1`` for a sample without any label, which says nothing about the model); it is empty if that
+    is not known.  ``first`` is the number of the first sample, where these are some of many.
     """
 
     labels: LabelMatrix
@@ -46,6 +51,7 @@ class Samples:
     squared_weights: FloatArray
     n_complete: int
     inverse: NDArray[np.int64]
+    first: int = 0
 
     @classmethod
     def of(cls, labels: LabelMatrix, weights: FloatArray) -> Samples:
@@ -66,6 +72,34 @@ class Samples:
             squared_weights=_sums(inverse[used], weights[used] ** 2, len(kept)),
             n_complete=int((n_missing == 0).sum()),
             inverse=inverse,
+        )
+
+    @classmethod
+    def none(cls, n_variables: int) -> Samples:
+        """No samples at all, where sums over them are known."""
+        nothing = np.zeros(0)
+        labels = np.zeros((0, n_variables), dtype=np.int16)
+        return cls(labels, nothing, nothing, 0, nothing.astype(np.int64))
+
+    @classmethod
+    def merged(cls, shards: Sequence[Samples]) -> Samples:
+        """Samples of several shards as one."""
+        if len(shards) == 1:
+            return shards[0]
+        found = cls.of(
+            np.concatenate([shard.labels for shard in shards]),
+            np.concatenate([shard.weights for shard in shards]),
+        )
+        squares = np.concatenate([shard.squared_weights for shard in shards])
+        places = np.split(found.inverse, np.cumsum([shard.n_rows for shard in shards])[:-1])
+        inverse = [
+            np.append(place, -1)[shard.inverse]  # a sample without labels takes the last entry
+            for place, shard in zip(places, shards, strict=True)
+        ]
+        return replace(
+            found,
+            squared_weights=_sums(found.inverse, squares, found.n_rows),
+            inverse=np.concatenate(inverse),
         )
 
     @property
@@ -99,6 +133,19 @@ def column_names(samples: Any) -> list[str] | None:
     if columns is None or not all(isinstance(name, str) for name in columns):
         return None
     return [str(name) for name in columns]
+
+
+@contextmanager
+def columns_by_name(samples: Any) -> Iterator[None]:
+    """What is wrong inside with a column of samples is said with its name, if it has one."""
+    try:
+        yield
+    except InvalidInputError as error:
+        names = column_names(samples)
+        if error.place is None or error.place.column is None or names is None:
+            raise
+        place = replace(error.place, name=names[error.place.column])
+        raise type(error)(error.requirement, place) from None
 
 
 def checked_labels(samples: Any, values: tuple[int, ...] | None = None) -> LabelMatrix:
@@ -179,15 +226,21 @@ def _numbers(samples: Any) -> NDArray[Any]:
     raise InvalidInputError(f"must be numbers, got dtype {array.dtype}", Place("samples"))
 
 
-def require_some_label(labels: LabelMatrix) -> None:
+def labels_seen(labels: LabelMatrix, n_labels: int) -> NDArray[np.bool_]:
+    """Which labels each column has, shape (n_variables, n_labels)."""
+    counts = [np.bincount(column + 1, minlength=n_labels + 1) for column in labels.T]
+    return np.array(counts)[:, 1:] > 0  # a missing label is in the first place
+
+
+def require_some_label(seen: NDArray[np.bool_]) -> None:
     """Refuse samples in which everything is missing."""
-    if (labels < 0).all():
+    if not seen.any():
         raise InvalidInputError("must hold at least one label, got none", Place("samples"))
 
 
-def require_joined(labels: LabelMatrix, edges: Any) -> None:
+def require_joined(seen: NDArray[np.bool_], edges: Any) -> None:
     """Refuse columns without a single value, unless edges say that hidden variables are meant."""
-    hidden = np.flatnonzero((labels < 0).all(axis=0))
+    hidden = np.flatnonzero(~seen.any(axis=1))
     if len(hidden) and edges is None:
         raise InvalidInputError(
             "must have a label in every column unless edges are given (latent variables), got none",

@@ -75,8 +75,10 @@ class BinaryPairs(NamedTuple):
 
 
 @kernel
-def build_network(structure: Structure, factors: IntArray, slot_arcs: IndexArray) -> Network:
-    """One node for each variable, one arc for each slot of a pair, in the order of the slots.
+def build_network(
+    structure: Structure, factors: IntArray, slot_arcs: IndexArray
+) -> tuple[IndexArray, IndexArray, IndexArray]:
+    """A `Network`: a node for each variable, an arc for each slot of a pair, in their order.
 
     ``slot_arcs`` receives the arc of each slot.
     """
@@ -93,7 +95,7 @@ def build_network(structure: Structure, factors: IntArray, slot_arcs: IndexArray
         store(heads, back, np.uint32(load(structure.slot_variables, slot)))
         store(reverses, there, back)
         store(reverses, back, there)
-    return Network(offsets, heads, reverses)
+    return offsets, heads, reverses
 
 
 @kernel
@@ -265,7 +267,7 @@ def cut_network(graph: FactorGraph, method: str) -> CutNetwork:
             )
         factors = np.flatnonzero(graph.arities == 2).astype(np.int32)
         slot_arcs = np.zeros(graph.n_slots, dtype=np.uint32)
-        network = build_network(graph.structure, factors, slot_arcs)
+        network = Network(*build_network(graph.structure, factors, slot_arcs))
         cuts = _NETWORKS[graph] = CutNetwork(network, slot_arcs, factors)
     return cuts
 

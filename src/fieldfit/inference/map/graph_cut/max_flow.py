@@ -73,6 +73,8 @@ class MaxFlow(MapSearch):
     ([1, 1, 1], 3.0, True)
     """
 
+    max_arity = 2
+
     max_iter: int = field(default=100, kw_only=False)
     bound_sweeps: int = 20
 

@@ -399,6 +399,8 @@ class RoofDuality(MapSearch):
     (12.0, 12.5)
     """
 
+    max_arity = 2
+
     def run_batch(
         self,
         batch: Batch,

@@ -1,0 +1,138 @@
+"""How tight bounds on the log-partition are, over coupling strengths, against the exact value.
+
+    python -m benchmarks.bounds [--seeds 10] [--out bounds.csv]
+
+Spins with ``log p = sum_i h_i x_i + sum_ij J_ij x_i x_j - log Z`` on grids of 6 x 6 and 10 x 10 and
+on the complete graph of 16 nodes: fields uniform in [-0.25, 0.25], couplings uniform in [0, J]
+(attractive) or [-J, J] (mixed).  For every method: the mean over seeds of (value - log Z) / n with
+its standard error, the mean error of the marginals, runs that have not converged, and processor
+seconds.  Every finished row is written to a file, and a run that is killed goes on.  The table goes
+to docs/benchmarks-bounds.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import fieldfit as ff
+from benchmarks.pages import DOCS, written_section
+
+STRENGTHS = {
+    "grid 6 x 6": (0.5, 1.0, 2.0),
+    "grid 10 x 10": (0.5, 1.0, 2.0),
+    "complete 16": (0.06, 0.12, 0.5),
+}
+METHODS = {
+    "TRW, uniform": ff.SumProduct(ff.TreeReweighted()),
+    "TRW, optimised": ff.SumProduct(ff.TreeReweighted("optimized")),
+    "Kikuchi, equal": ff.GeneralizedSumProduct(entropy=ff.HypertreeReweighted()),
+    "Kikuchi, optimised": ff.GeneralizedSumProduct(entropy=ff.HypertreeReweighted("optimized")),
+    "mean field (below)": ff.MeanField(),
+}
+FIELDS = ("graph", "couplings", "J", "seed", "method", "gap", "error", "converged", "seconds")
+
+
+def graph_of(name: str) -> ff.FactorGraph:
+    if name.startswith("grid"):
+        size = int(name.split()[-1])
+        return ff.FactorGraph.grid(size, size, 2)
+    edges = [(i, j) for i in range(16) for j in range(i + 1, 16)]
+    return ff.FactorGraph.from_edges(16, edges, 2)
+
+
+def spins(graph: ff.FactorGraph, strength: float, mixed: bool, seed: int) -> ff.Potentials:
+    rng = np.random.default_rng(seed)
+    fields = rng.uniform(-0.25, 0.25, graph.n_variables)
+    couplings = rng.uniform(-strength if mixed else 0.0, strength, graph.n_factors)
+    sign = np.array([-1.0, 1.0])
+    tables = couplings[:, None, None] * np.outer(sign, sign)
+    return ff.Potentials.from_flat(graph, np.outer(fields, sign).ravel(), tables.ravel())
+
+
+def rows(seeds: int, done: set[tuple[str, ...]]) -> Iterator[dict[str, object]]:
+    """Rows that are not there yet."""
+    for name, strengths in STRENGTHS.items():
+        graph = graph_of(name)
+        for kind in ("attractive", "mixed"):
+            for strength in strengths:
+                for seed in range(seeds):
+                    key = (name, kind, str(strength), str(seed))
+                    missing = [method for method in METHODS if (*key, method) not in done]
+                    if not missing:
+                        continue
+                    potentials = spins(graph, strength, kind == "mixed", seed)
+                    exact = ff.Exact().run(graph, potentials)
+                    truth = exact.beliefs.unary_matrix()[:, 1]
+                    for method in missing:
+                        begin = time.process_time()
+                        found = METHODS[method].run(graph, potentials)
+                        seconds = time.process_time() - begin
+                        gap = (found.log_partition - exact.log_partition) / graph.n_variables
+                        error = np.abs(found.beliefs.unary_matrix()[:, 1] - truth).mean()
+                        values = (*key, method, gap, error, int(found.converged), seconds)
+                        yield dict(zip(FIELDS, values, strict=True))
+
+
+def table(found: list[dict[str, str]]) -> Iterator[str]:
+    columns = ("graph", "couplings", "J", "method")
+    figures = ("(value - log Z) / n", "error of marginals", "not converged", "CPU s")
+    yield f"| {' | '.join(columns + figures)} |"
+    yield "|" + "---|" * len(columns + figures)
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in found:
+        groups.setdefault(tuple(row[name] for name in columns), []).append(row)
+    for key in sorted(groups, key=order):
+        group = groups[key]
+        gaps = np.array([float(row["gap"]) for row in group])
+        error = np.mean([float(row["error"]) for row in group])
+        open_runs = sum(row["converged"] == "0" for row in group)
+        seconds = np.mean([float(row["seconds"]) for row in group])
+        se = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
+        values = (
+            *key,
+            f"{gaps.mean():+.4f} ± {se:.4f}",
+            f"{error:.4f}",
+            f"{open_runs} of {len(group)}",
+            f"{seconds:.3f}",
+        )
+        yield f"| {' | '.join(values)} |"
+
+
+def order(key: tuple[str, ...]) -> tuple[object, ...]:
+    graph, kind, strength, method = key
+    return list(STRENGTHS).index(graph), kind, float(strength), list(METHODS).index(method)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("bounds.csv"), help="rows, kept")
+    args = parser.parse_args()
+    found: list[dict[str, str]] = []
+    if args.out.exists():
+        with args.out.open() as file:
+            found = list(csv.DictReader(file))
+    done = {tuple(row[name] for name in FIELDS[:5]) for row in found}
+    with args.out.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if not found:
+            writer.writeheader()
+        for row in rows(args.seeds, done):
+            writer.writerow(row)
+            file.flush()
+            found.append({name: str(value) for name, value in row.items()})
+            print(*row.values(), flush=True)
+    command = f"python -m benchmarks.bounds --seeds {args.seeds}"
+    with written_section(DOCS / "benchmarks-bounds.md", "bounds", command) as say:
+        for line in table(found):
+            say(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the report of each kind of model shows; `registry` finds it."""
