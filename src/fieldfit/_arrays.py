@@ -46,7 +46,8 @@ def real_numbers(name: str, given: Any, place: Place | None = None) -> FloatArra
     """A contiguous array of doubles; the array itself if it is one.
 
     Whole numbers and truth values are real numbers; texts, dates and complex numbers are not.
-    ``None`` inside an array of objects is NaN, as in a table with missing entries.
+    ``None`` and the missing value of pandas inside an array of objects are NaN, as in a table with
+    missing entries.
 
     Examples
     --------
@@ -58,10 +59,9 @@ def real_numbers(name: str, given: Any, place: Place | None = None) -> FloatArra
     if type(given) is np.ndarray and given.dtype == np.float64:
         return given if given.flags.c_contiguous else given.copy(order="C")
     array = plain_array(name, given, place)
-    is_real = array.dtype.kind in "fiub" or (
-        array.dtype.kind == "O" and all(map(_is_real_or_none, array.flat))
-    )
-    if not is_real:
+    if array.dtype.kind == "O" and all(map(_is_real_or_missing, array.flat)):
+        array = np.where(np.vectorize(_is_missing, otypes=[bool])(array), None, array)
+    elif array.dtype.kind not in "fiub":
         _refuse(name, f"an array of real numbers, got {type(given).__name__} {shown(given)}", place)
     return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
 
@@ -95,8 +95,12 @@ def integers(
     return wide
 
 
-def _is_real_or_none(entry: Any) -> bool:
-    return entry is None or isinstance(entry, numbers.Real)
+def _is_missing(entry: Any) -> bool:
+    return entry is None or type(entry).__name__ == "NAType"  # pandas need not be installed
+
+
+def _is_real_or_missing(entry: Any) -> bool:
+    return isinstance(entry, numbers.Real) or _is_missing(entry)
 
 
 def _refuse(name: str, wanted: str, place: Place | None) -> NoReturn:

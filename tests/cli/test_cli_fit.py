@@ -133,7 +133,11 @@ def test_columns_of_text_that_are_not_used(tmp_path, capsys):
     train = tmp_path / "named.csv"
     train.write_text("\n".join(named) + "\n")
     expected = IsingModel().fit(samples()[:, :3])
-    for options in (["--drop", "who,fourth"], ["--columns", "first,second,third"]):
+    for options in (
+        ["--drop", "who,fourth"],
+        ["--drop", "who", "fourth"],
+        ["--columns", "first,second", "third"],
+    ):
         assert fit("ising", str(train), tmp_path / "m.ff", *options) == 0
         assert_array_equal(load(tmp_path / "m.ff").weights_, expected.weights_)
         assert main(["score", "--model", str(tmp_path / "m.ff"), str(train)]) == 0

@@ -87,3 +87,17 @@ def test_other_columns_are_refused():
     model = IsingModel().fit(random_samples(60, seed=3))
     with pytest.raises(InvalidInputError, match="must have 5 columns, got 2"):
         model.predict([[0, 1]])
+
+
+def test_missing_values_of_pandas():
+    """Whole numbers with gaps, as ``convert_dtypes`` makes them."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 2, (60, 3)).astype(float)
+    values[0, 0] = values[5, 2] = np.nan
+    frame = pandas.DataFrame(values, columns=list("abc")).convert_dtypes()
+    assert str(frame.dtypes["a"]) == "Int64"
+    named, plain = IsingModel().fit(frame), IsingModel().fit(values)
+    np.testing.assert_array_equal(named.weights_, plain.weights_)
+    assert list(named.feature_names_in_) == list("abc")
+    np.testing.assert_array_equal(named.predict(frame), plain.predict(values))

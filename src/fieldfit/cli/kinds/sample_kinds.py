@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar
 
 from fieldfit._registry import OBJECTIVES_OF
@@ -25,18 +26,26 @@ class _SampleKind(Kind):
 
     def add_options(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(
-            "--columns", metavar="A,B,...", type=words, help="columns to use (default: all)"
+            "--columns",
+            metavar="A,B",
+            nargs="+",
+            type=words,
+            help="columns to use, separated by commas or spaces (default: all)",
         )
         parser.add_argument(
-            "--drop", metavar="A,B,...", type=words, help="columns not to use, such as a group"
+            "--drop",
+            metavar="A,B",
+            nargs="+",
+            type=words,
+            help="columns not to use, such as a group",
         )
         parser.add_argument(
             "--edges", metavar="F", help="CSV file of pairs of columns (default: all pairs)"
         )
 
     def reader(self, args: argparse.Namespace) -> SampleReader:
-        columns = None if args.columns is None else tuple(args.columns)
-        drop = () if args.drop is None else tuple(args.drop)
+        columns = None if args.columns is None else tuple(chain(*args.columns))
+        drop = tuple(chain(*(args.drop or ())))
         if columns is not None:
             columns = tuple(name for name in columns if name not in drop)
         return SampleReader(columns, drop)
