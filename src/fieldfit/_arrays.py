@@ -60,7 +60,8 @@ def real_numbers(name: str, given: Any, place: Place | None = None) -> FloatArra
         return given if given.flags.c_contiguous else given.copy(order="C")
     array = plain_array(name, given, place)
     if array.dtype.kind == "O" and all(map(_is_real_or_missing, array.flat)):
-        array = np.where(np.vectorize(_is_missing, otypes=[bool])(array), None, array)
+        array = array.copy()
+        array[np.vectorize(_is_missing, otypes=[bool])(array)] = None
     elif array.dtype.kind not in "fiub":
         _refuse(name, f"an array of real numbers, got {type(given).__name__} {shown(given)}", place)
     return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
