@@ -128,6 +128,7 @@ _TABLE = [
     *_entries("inference.convex.convex_primal", "ConvexPrimal", TOP, STORED),
     *_entries("inference.convex.interior_point", "InteriorPoint", STORED),
     *_entries("inference.frank_wolfe.frank_wolfe", "FrankWolfe", TOP, STORED),
+    *_entries("inference.log_determinant.log_determinant", "LogDeterminant", STORED),
     *_entries("inference.messages.unrolled_sum_product", "UnrolledSumProduct", STORED),
     *_entries("inference.mean_field.unrolled_mean_field", "UnrolledMeanField", STORED),
     # MAP searches
@@ -259,6 +260,7 @@ OBJECTIVES: dict[str, Spec] = {
         },
     ),
     "convex": _surrogate("Convex"),
+    "log-determinant": Spec("Likelihood", {"inference": Spec("LogDeterminant")}),
     "mean-field": Spec("Likelihood", {"inference": Spec("MeanField")}),
     "pseudolikelihood": Spec("PseudoLikelihood"),
     "piecewise": Spec("Piecewise"),
@@ -282,7 +284,8 @@ OBJECTIVES: dict[str, Spec] = {
 OBJECTIVES_OF: dict[str, tuple[str, ...]] = {
     "conditional": tuple(name for name in OBJECTIVES if name != "moment-matching"),
     "pairwise": (
-        *("pseudolikelihood", "likelihood", "bethe", "trw", "trw-kikuchi", "convex", "mean-field"),
+        *("pseudolikelihood", "likelihood", "bethe", "trw", "trw-kikuchi", "convex"),
+        *("log-determinant", "mean-field"),
         *("moment-matching", "piecewise", "camel0", "camel", "camel-empirical", "cd"),
         *("cf-bethe", "cf-mean-field", "mle-struct", "independent"),
     ),
@@ -348,6 +351,7 @@ INFERENCE_METHODS: dict[str, Method] = {
     ),
     "convex": _sum_product("Convex"),
     "interior-point": Method(Spec("InteriorPoint"), ("tol", "max_iter")),
+    "log-determinant": Method(Spec("LogDeterminant"), ("tol", "max_iter")),
     "mean-field": Method(Spec("MeanField"), (*_SWEEPS, "random_state")),
     "frank-wolfe": Method(Spec("FrankWolfe"), ("tol", "max_iter")),
     "gibbs": Method(Spec("Gibbs"), ("max_iter", "random_state"), {"max_iter": "n_sweeps"}),

@@ -19,6 +19,7 @@ from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumPro
 from fieldfit.inference.kikuchi.hypertree_entropy import HypertreeReweighted as HypertreeReweighted
 from fieldfit.inference.kikuchi.region_graph import RegionGraph as RegionGraph
 from fieldfit.inference.likelihood_bounds import log_likelihood_bounds as log_likelihood_bounds
+from fieldfit.inference.log_determinant.log_determinant import LogDeterminant as LogDeterminant
 from fieldfit.inference.map.cycle_cuts import CycleCuts as CycleCuts
 from fieldfit.inference.map.exact_map import ExactMap as ExactMap
 from fieldfit.inference.map.graph_cut.max_flow import MaxFlow as MaxFlow
@@ -65,6 +66,7 @@ __all__ = [
     "LinearProgram",
     "LinearResponse",
     "LocalSearch",
+    "LogDeterminant",
     "Map",
     "MatchingPolytope",
     "MaxFlow",
