@@ -33,6 +33,7 @@ METHODS = {
     "TRW, optimised": ff.SumProduct(ff.TreeReweighted("optimized")),
     "Kikuchi, equal": ff.GeneralizedSumProduct(entropy=ff.HypertreeReweighted()),
     "Kikuchi, optimised": ff.GeneralizedSumProduct(entropy=ff.HypertreeReweighted("optimized")),
+    "log-determinant": ff.inference.LogDeterminant(),
     "mean field (below)": ff.MeanField(),
 }
 FIELDS = ("graph", "couplings", "J", "seed", "method", "gap", "error", "converged", "seconds")

@@ -39,6 +39,8 @@ INFERENCES = {
     "Convex": ff.SumProduct(ff.Convex()),
     "InteriorPoint": ff.inference.InteriorPoint(),
     "InteriorPoint, 5 steps": ff.inference.InteriorPoint(max_iter=5),
+    "LogDeterminant": ff.inference.LogDeterminant(),
+    "LogDeterminant, 3 steps": ff.inference.LogDeterminant(max_iter=3),
     "BeliefOptimization": ff.BeliefOptimization(max_iter=200),
     "DoubleLoop": ff.DoubleLoop(max_rounds=40),
     "GeneralizedSumProduct": ff.GeneralizedSumProduct(max_rounds=20),

@@ -30,7 +30,7 @@ def inferences() -> Iterator[tuple[str, Arrays]]:
     from problems import PROBLEMS
 
     for algorithm in INFERENCES:
-        for problem in PROBLEMS:
+        for problem in filter(algorithm.takes, PROBLEMS):
             result = algorithm.run(problem)
             yield (
                 f"{algorithm} / {problem.name}",

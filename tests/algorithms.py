@@ -7,8 +7,11 @@ promises on every problem of `problems.py`.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 import fieldfit as ff
 from fieldfit._registry import PUBLIC
@@ -19,6 +22,7 @@ from fieldfit.inference.convex.convex_primal import ConvexPrimal
 from fieldfit.inference.convex.interior_point import InteriorPoint
 from fieldfit.inference.free_energy.belief_optimization import BeliefOptimization
 from fieldfit.inference.kikuchi.generalized_sum_product import GeneralizedSumProduct
+from fieldfit.inference.log_determinant.log_determinant import LogDeterminant
 from fieldfit.inference.map.base import MapSearch
 from fieldfit.inference.map.linear_program import LinearProgram
 
@@ -33,7 +37,9 @@ class Algorithm:
     ("everywhere", "pairwise", "acyclic" or "never").  ``consistent``: factor beliefs have the unary
     beliefs as their margins.  ``entropy``: whose surrogate is maximised.  ``sampled``: the answer
     is random, and laws about numbers hold only for what is proved.  ``slack``: answers are known
-    to a certified gap, not to the last digits; tolerances are times this.
+    to a certified gap, not to the last digits; tolerances are times this.  ``pairs_only``: factors
+    of three variables, and tables with hard zeros, are refused.  ``at_zero``: the value at zero
+    potentials, where it is not that of the entropy.
     """
 
     name: str
@@ -45,9 +51,14 @@ class Algorithm:
     entropy: ff.entropy.Entropy | None = None
     sampled: bool = False
     slack: float = 1.0
+    pairs_only: bool = False
+    at_zero: Callable[[ff.FactorGraph], float] | None = None
 
     def __str__(self) -> str:
         return self.name
+
+    def takes(self, problem) -> bool:
+        return not self.pairs_only or (problem.max_arity <= 2 and not problem.has_table_zeros)
 
     def run(self, problem, **options):
         return self.solver.run(problem.graph, problem.potentials, problem.observed, **options)
@@ -72,6 +83,9 @@ class MapAlgorithm:
 
     def __str__(self) -> str:
         return self.name
+
+    def takes(self, problem) -> bool:
+        return True
 
     def run(self, problem):
         return self.solver.run(problem.graph, problem.potentials, problem.observed)
@@ -104,6 +118,15 @@ SUM_PRODUCT = (
         "Convex at half weight", ff.Convex(0.5, factor=0.5), "never", "upper", "everywhere"
     ),
 )
+
+
+
+def gaussian_entropy(graph):
+    """The bound of the log-determinant on the entropy of uniform variables."""
+    k = graph.cardinalities.astype(float)
+    noisy = 1.0 / k + 1.0 / 12.0 + 1.0 / (6.0 * k)
+    return 0.5 * float(np.sum((k - 1.0) * np.log(2.0 * np.pi * np.e * noisy) - np.log(k)))
+
 
 INFERENCES = (
     Algorithm(
@@ -195,6 +218,16 @@ INFERENCES = (
         "pairwise",
         entropy=ff.TreeReweighted(),
         slack=1e5,
+    ),
+    Algorithm(
+        "LogDeterminant",
+        LogDeterminant(tol=1e-10),
+        "never",
+        "upper",
+        "everywhere",
+        slack=100.0,
+        pairs_only=True,
+        at_zero=gaussian_entropy,
     ),
     Algorithm(
         "Gibbs",

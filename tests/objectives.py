@@ -40,7 +40,7 @@ class Entry:
     the loss for each wrong variable of a hinge (``None``: smooth).  ``above`` and ``below``: its
     value with complete labels is never below, or never above, that of the likelihood.
     ``unique``: where it starts from does not matter.  ``ties``: it has a kink where two beliefs are
-    equal.
+    equal.  ``pairs_only``: factors of three variables, and tables with hard zeros, are refused.
     """
 
     name: str
@@ -52,11 +52,14 @@ class Entry:
     below: bool = False
     unique: bool = True
     ties: bool = False
+    pairs_only: bool = False
 
     def __str__(self) -> str:
         return self.name
 
     def covers(self, problem) -> bool:
+        if self.pairs_only and (problem.max_arity > 2 or problem.has_table_zeros):
+            return False
         return self.everywhere or not (problem.has_zeros or problem.scale > 100)
 
 
@@ -120,6 +123,9 @@ OBJECTIVES = (
         above=True,
     ),
     _surrogate("convex", ff.SumProduct(ff.Convex(), **_TIGHT), above=True),
+    _surrogate(
+        "log-determinant", ff.inference.LogDeterminant(tol=1e-11), above=True, pairs_only=True
+    ),
     _surrogate("mean field", ff.MeanField(**_TIGHT), below=True, unique=False),
     Entry("pseudo-likelihood", PseudoLikelihood(max_missing=20), twin.pseudo_likelihood),
     _blocks("pairs", pairs_of),

@@ -51,6 +51,13 @@ class Problem:
         )
 
     @cached_property
+    def has_table_zeros(self) -> bool:
+        """True if some configuration of two or more variables is impossible by itself."""
+        graph, values = self.graph, self.potentials.factor_values
+        pairs = np.repeat(graph.arities >= 2, np.diff(graph.table_offsets))
+        return bool(np.isneginf(values[pairs]).any())
+
+    @cached_property
     def scale(self) -> float:
         """One more than the largest finite log-potential."""
         values = np.concatenate([self.potentials.unary_values, self.potentials.factor_values])

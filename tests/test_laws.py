@@ -21,7 +21,7 @@ from assertions import (
 from problems import HIDDEN_ZERO_WEIGHT, PROBLEMS, ZERO_WEIGHT, Problem
 from reference.sum_product import primal_value
 
-from fieldfit.errors import ZeroWeightError
+from fieldfit.errors import InvalidInputError, ZeroWeightError
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Beliefs, Potentials
@@ -51,6 +51,8 @@ def every_problem(law):
     def on_all(**given):
         failures = []
         for problem in PROBLEMS:
+            if "algorithm" in given and not given["algorithm"].takes(problem):
+                continue
             try:
                 law(problem=problem, **given)
             except Exception as failure:
@@ -125,6 +127,23 @@ def test_sum_product_converges_on_these_problems(algorithm, problem):
         assert algorithm.entropy.counting_numbers(problem.graph).concave
         assert "beliefs agree" in result.status
         assert_locally_consistent(result.beliefs, atol=tol)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in INFERENCES if a.pairs_only], ids=str)
+def test_what_is_not_taken_is_refused(algorithm):
+    """In one sentence, unless evidence or hard zeros of labels leave only what can be taken."""
+    refused = 0
+    for problem in PROBLEMS:
+        if not algorithm.takes(problem):
+            try:
+                result = algorithm.run(problem)
+            except InvalidInputError as error:
+                assert algorithm.solver.__class__.__name__ + " takes" in str(error)
+                refused += 1
+            else:
+                assert problem.max_arity <= 2
+                assert_bound("upper", result.log_partition, problem.exact.log_partition)
+    assert refused > 10
 
 
 # -- exactness and bounds -----------------------------------------------------------------
@@ -293,6 +312,8 @@ def test_zero_potentials_give_uniform_beliefs(algorithm, problem):
     if algorithm.entropy is not None:
         total = algorithm.entropy.counting_numbers(graph).variable_total
     expected = float(total @ np.log(graph.cardinalities))
+    if algorithm.at_zero is not None:
+        expected = algorithm.at_zero(graph)
     if algorithm.sampled:
         assert_bound("lower", result.log_partition, expected)
     else:
@@ -313,6 +334,8 @@ def clamped(problem):
 @pytest.mark.parametrize("problem", [p for p in PROBLEMS if p.observed], ids=str)
 @every_inference
 def test_evidence_is_conditioning(algorithm, problem):
+    if not algorithm.takes(problem):
+        pytest.skip("such models are refused")
     result, other = solve(algorithm, problem), algorithm.run(clamped(problem))
     assert_same_beliefs(other.beliefs, result.beliefs, atol=algorithm.slack * 1e-10)
     assert_close(other.log_partition, result.log_partition, atol=algorithm.slack * 1e-9)
@@ -380,18 +403,19 @@ def test_a_unary_potential_may_be_a_factor(algorithm, problem):
 @every_inference
 def test_a_batch_gives_each_example_its_own_result(algorithm):
     """All problems at once; empty graphs, mixed label counts, zeros and huge ranges included."""
-    batch = Batch.of([p.graph for p in PROBLEMS])
+    problems = [problem for problem in PROBLEMS if algorithm.takes(problem)]
+    batch = Batch.of([p.graph for p in problems])
     observed = np.full(batch.graph.n_variables, -1)
-    for m, problem in enumerate(PROBLEMS):
+    for m, problem in enumerate(problems):
         for i, label in (problem.observed or {}).items():
             observed[batch.variable_offsets[m] + i] = label
     together = algorithm.solver.run_batch(
-        batch, batch.pack([p.potentials for p in PROBLEMS]), observed
+        batch, batch.pack([p.potentials for p in problems]), observed
     )
     assert_no_nan(together)
     assert together.log_partition == pytest.approx(together.log_partitions.sum(), abs=1e-9)
     for m, (problem, beliefs) in enumerate(
-        zip(PROBLEMS, batch.split(together.beliefs), strict=True)
+        zip(problems, batch.split(together.beliefs), strict=True)
     ):
         alone = solve(algorithm, problem)
         assert together.converged_examples[m] or not alone.converged, problem
@@ -451,7 +475,8 @@ def test_a_start_is_not_changed_by_the_run_that_uses_it(algorithm):
 @pytest.mark.parametrize("problem", ZERO_WEIGHT, ids=str)
 @pytest.mark.parametrize("algorithm", INFERENCES + MAP_SEARCHES, ids=str)
 def test_a_model_without_weight_is_refused(algorithm, problem):
-    with pytest.raises(ZeroWeightError, match="weight"):
+    expected = ZeroWeightError if algorithm.takes(problem) else InvalidInputError
+    with pytest.raises(expected, match="weight" if expected is ZeroWeightError else "takes"):
         algorithm.run(problem)
 
 
@@ -462,6 +487,9 @@ def test_a_hidden_contradiction_is_refused_or_claims_nothing_false(algorithm, pr
     try:
         result = algorithm.run(problem)
     except ZeroWeightError:
+        return
+    except InvalidInputError:
+        assert not algorithm.takes(problem)
         return
     assert algorithm.entropy is not None
     assert_no_nan(result)

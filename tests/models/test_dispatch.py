@@ -46,7 +46,7 @@ FITS = {
 }
 
 CAMEL = ("camel0", "camel", "camel-empirical")
-SURROGATES = ("bethe", "trw", "trw-kikuchi", "convex", "mean-field")
+SURROGATES = ("bethe", "trw", "trw-kikuchi", "convex", "log-determinant", "mean-field")
 #: Objectives without a problem of their own in any family.
 PLAIN = ("piecewise", "independent", "cf-bethe", "cf-mean-field", "implicit", "procedural")
 HINGES = ("perceptron", "max-margin")
@@ -70,7 +70,8 @@ def _graphs() -> dict[str, tuple[str, str, str]]:
 def _chains() -> dict[str, tuple[str, str, str]]:
     exact = dict.fromkeys(("likelihood", "bethe", "trw"), ("ChainProblem", "LBFGS", ""))
     other = dict.fromkeys(
-        ("trw-kikuchi", "convex", "mean-field"), ("TemplateProblem", "LBFGS", ON_GRAPHS)
+        ("trw-kikuchi", "convex", "log-determinant", "mean-field"),
+        ("TemplateProblem", "LBFGS", ON_GRAPHS),
     )
     return _graphs() | exact | other
 

@@ -33,11 +33,12 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from fieldfit._typing import FloatArray, IntArray, LongArray
 from fieldfit.inference.log_determinant.moment_model import MomentModel
+from fieldfit.numeric.compile import kernel
 
 __all__ = ["AllMoments", "MomentSystem", "TabledMoments", "moment_system", "step_cost"]
 
-#: Solves in a step, iterative refinement included.
-SOLVES = 4
+#: Most refinements of a solve; none is needed where so little of the right-hand side is left.
+REFINEMENTS, ENOUGH = 4, 1e-13
 #: What is added to the diagonal, as a fraction of it, where rounding has spoilt a factorisation.
 RIDGES = (0.0, 1e-15, 1e-13, 1e-11, 1e-9)
 
@@ -57,8 +58,7 @@ class MomentSystem(ABC):
         self.inverse = inverse  # Z^-1
         self.scaling = scaling
         self.metric = inverse_scaling.T @ inverse_scaling  # G
-        scaled = model.to_tables.multiply(weights[:, None])
-        self.tables = model.to_tables.T @ scaled  # B' W B
+        self.weights = weights
         self._factorise()
 
     @abstractmethod
@@ -70,15 +70,19 @@ class MomentSystem(ABC):
 
     def solve(self, matrix: FloatArray, vector: FloatArray) -> FloatArray:
         """The step of all unknowns for ``R`` and ``r``, with iterative refinement."""
-        model = self.model
-        step = best = np.zeros(len(model.uniform))
+        rest = self.model.gather(matrix)
+        rest[: self.model.n_tabled] += vector
+        enough = ENOUGH * float(np.abs(rest).max())
+        step = best = self._solve_once(rest)
         smallest = np.inf
-        for _ in range(SOLVES):
+        for _ in range(REFINEMENTS):
             rest = self._rest(matrix, vector, step)
             size = float(np.abs(rest).max())
             if not size < smallest:
                 return best
             best, smallest = step, size
+            if size <= enough:
+                return best
             step = step + self._solve_once(rest)
         return step
 
@@ -88,8 +92,25 @@ class MomentSystem(ABC):
         change = model.matrix(step, 0.0)
         rest = matrix - 0.5 * self.inverse @ change @ self.inverse
         rest = model.gather(rest - self.metric @ change @ self.metric)
-        rest[: model.n_tabled] += vector - self.tables @ step[: model.n_tabled]
+        pulled = self.weights * (model.to_tables @ step[: model.n_tabled])
+        rest[: model.n_tabled] += vector - model.from_tables @ pulled
         return rest
+
+    def _add_tables(self, total: FloatArray) -> None:
+        """Add ``B' W B`` to a matrix of unknowns."""
+        rows = self.model.to_tables
+        _add_squares(rows.indptr, rows.indices, rows.data, self.weights, total)
+
+
+@kernel
+def _add_squares(
+    indptr: IntArray, indices: IntArray, values: FloatArray, weights: FloatArray, total: FloatArray
+) -> None:
+    for row in range(len(weights)):
+        for p in range(indptr[row], indptr[row + 1]):
+            scaled = weights[row] * values[p]
+            for q in range(indptr[row], indptr[row + 1]):
+                total[indices[p], indices[q]] += scaled * values[q]
 
 
 class AllMoments(MomentSystem):
@@ -97,28 +118,45 @@ class AllMoments(MomentSystem):
 
     def _factorise(self) -> None:
         model = self.model
-        total = 0.5 * _hessian(model, self.inverse) + _hessian(model, self.metric)
-        total[: model.n_tabled, : model.n_tabled] += self.tables.toarray()
+        n = model.n_coordinates
+        first = np.concatenate([np.zeros(n, dtype=np.int64), model.rows])
+        second = np.concatenate([np.arange(1, n + 1), model.columns])
+        total = np.empty((len(first), len(first)))
+        _fill_hessian(first, second, n, self.inverse, self.metric, total)
+        self._add_tables(total)
         self.root = _factor(total)
 
     def _solve_once(self, right: FloatArray) -> FloatArray:
         return np.asarray(cho_solve(self.root, right, check_finite=False))
 
 
-def _hessian(model: MomentModel, matrix: FloatArray) -> FloatArray:
-    """``<V, A V A>`` as a matrix of the unknowns, for a symmetric ``A``."""
-    n = model.n_coordinates
-    first = np.concatenate([np.zeros(n, dtype=np.int64), model.rows])
-    second = np.concatenate([np.arange(1, n + 1), model.columns])
-    ours, theirs = matrix[first], matrix[second]
-    total = ours[:, first] * theirs[:, second]
-    total += ours[:, second] * theirs[:, first]
-    total *= 2.0
-    total[:n, :n] += matrix[1:, 1:] ** 2  # a mean is on the diagonal as well
-    mixed = 2.0 * matrix[1:, first] * matrix[1:, second]
-    total[:n] += mixed
-    total[:, :n] += mixed.T
-    return total
+@kernel
+def _fill_hessian(
+    first: LongArray,
+    second: LongArray,
+    n_means: int,
+    inverse: FloatArray,
+    metric: FloatArray,
+    total: FloatArray,
+) -> None:
+    """``<V, K V>`` as a matrix of the unknowns, whose entries are ``first, second``.
+
+    A mean is in row 0, which is its ``first``, and on the diagonal as well.
+    """
+    for p in range(len(first)):
+        a, b = first[p], second[p]
+        for q in range(p + 1):
+            c, d = first[q], second[q]
+            value = inverse[a, c] * inverse[b, d] + inverse[a, d] * inverse[b, c]
+            other = metric[a, c] * metric[b, d] + metric[a, d] * metric[b, c]
+            value, other = 2.0 * value, 2.0 * other
+            if q < n_means:
+                value += 2.0 * inverse[a, d] * inverse[b, d]
+                other += 2.0 * metric[a, d] * metric[b, d]
+                if p < n_means:
+                    value += (2.0 * inverse[c, b] + inverse[d, b]) * inverse[d, b]
+                    other += (2.0 * metric[c, b] + metric[d, b]) * metric[d, b]
+            total[p, q] = total[q, p] = 0.5 * value + other
 
 
 class TabledMoments(MomentSystem):
@@ -142,7 +180,9 @@ class TabledMoments(MomentSystem):
         spread[kept[2 * n :], np.arange(n, model.n_tabled)] = 1.0
         self._spread = spread
         self._stiff = cho_solve(self._compliance, spread, check_finite=False)  # C^-1 A
-        self.root = _factor(spread.T @ self._stiff + self.tables.toarray())
+        total = spread.T @ self._stiff
+        self._add_tables(total)
+        self.root = _factor(total)
 
     def _entries(self, first: LongArray, second: LongArray) -> FloatArray:
         """Entries of ``K^-1`` on the pattern, those of one row of the moment matrix at a time."""

@@ -57,6 +57,7 @@ class MomentModel:
     columns: LongArray
     inner: tuple[LongArray, LongArray]  # pairs of labels of one variable: moment zero
     to_tables: sparse.csr_array  # B, with a column for each mean and linked moment
+    from_tables: sparse.csr_array  # its transpose
     table_shift: FloatArray  # b0
     noise: FloatArray  # the covariance of the noise, with a row of zeros for the constant
     uniform: FloatArray  # means and moments of independent uniform variables
@@ -95,6 +96,7 @@ class MomentModel:
             columns=columns + 1,
             inner=(inner[0] + 1, inner[1] + 1),
             to_tables=to_tables,
+            from_tables=to_tables.T.tocsr(),
             table_shift=shift,
             noise=noise,
             uniform=np.concatenate([means, means[rows] * means[columns]]),

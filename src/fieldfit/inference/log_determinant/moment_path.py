@@ -36,7 +36,7 @@ from fieldfit.inference.base import Progress
 from fieldfit.inference.log_determinant.moment_hessian import MomentSystem, moment_system
 from fieldfit.inference.log_determinant.moment_model import MomentModel
 
-__all__ = ["MomentPath", "PathPoint"]
+__all__ = ["MomentPath", "PathPoint", "PathStart"]
 
 #: First ``t``, as a fraction of the range of the potentials.
 INITIAL_BARRIER = 0.025
@@ -81,28 +81,48 @@ class Direction:
     dual: FloatArray
 
 
+@dataclass(frozen=True)
+class PathStart:
+    """Where an earlier path has ended, and a place before that to go on from."""
+
+    end: PathPoint
+    inside: PathPoint
+
+
 class MomentPath:
     """One run in progress; ``linear`` is ``th`` by unknown (zero on free moments)."""
 
-    def __init__(
-        self, model: MomentModel, linear: FloatArray, start: PathPoint | None = None
-    ) -> None:
+    def __init__(self, model: MomentModel, linear: FloatArray) -> None:
         self.model, self.linear = model, linear
         self.range = max(1.0, float(np.abs(linear).max(initial=0.0)))
         self.n_iter = 0
         self.failed = False
-        self._n_idle = 0
         n_free = len(model.uniform) - model.n_tabled
         self._lowest = np.concatenate([np.zeros(model.n_tabled), np.full(n_free, -1.0)])
-        self._move_to(self._middle())
-        cold_gap = self.gap
-        if start is not None:
-            self._move_to(start)
-            if not self.gap <= cold_gap:
-                self._move_to(self._middle())
+        self._begin_at(self._middle())
+
+    def _begin_at(self, point: PathPoint) -> None:
+        self._move_to(point)
         self.upper = self.value + self.gap
-        self._best = self.gap, self.point
-        self.kept = self.point
+        self.inside = point
+        self._best = self.gap, point
+        self._n_idle = 0
+
+    def warm_start(self, start: PathStart, tol: float) -> None:
+        """Stay at the end of an earlier path if it is the answer, or begin inside if that helps."""
+        cold = self.point, self.gap
+        self._begin_at(start.end)
+        if not self.is_solved(tol):
+            self._begin_at(start.inside)
+            if not self.gap < cold[1]:
+                self._begin_at(cold[0])
+        else:
+            self.inside = start.inside
+
+    @property
+    def start(self) -> PathStart:
+        """Where a later run may begin."""
+        return PathStart(self.point, self.inside)
 
     def _middle(self) -> PathPoint:
         """Independent uniform variables."""
@@ -123,7 +143,7 @@ class MomentPath:
         self.value = float(self.linear @ point.unknowns) + 0.5 * float(np.linalg.slogdet(noisy)[1])
         self.slope = self.linear + model.gather(0.5 * self.inverse)
         rest = self.slope + model.gather(point.dual)
-        rest[: model.n_tabled] += model.to_tables.T @ point.slack
+        rest[: model.n_tabled] += model.from_tables @ point.slack
         product = float(point.slack @ point.tables) + float(np.sum(point.dual * matrix))
         self.average = product / (len(point.tables) + len(matrix))
         above, below = 1.0 - point.unknowns, self._lowest - point.unknowns
@@ -131,7 +151,7 @@ class MomentPath:
 
     def run(self, tol: float, max_iter: int, progress: Progress | None = None) -> bool:
         """Steps until the gap is small enough; whether it is.  Ends at the point of least gap."""
-        while not (solved := self._is_solved(tol)):
+        while not (solved := self.is_solved(tol)):
             if self.n_iter == max_iter or self.failed or self._n_idle > PATIENCE:
                 break
             self.step()
@@ -141,7 +161,8 @@ class MomentPath:
             self._move_to(self._best[1])
         return solved
 
-    def _is_solved(self, tol: float) -> bool:
+    def is_solved(self, tol: float) -> bool:
+        """Whether the gap is small enough."""
         return self._best[0] <= tol * max(1.0, abs(self.value))
 
     def step(self) -> None:
@@ -160,7 +181,7 @@ class MomentPath:
         if self.gap < self._best[0]:
             self._best, self._n_idle = (self.gap, self.point), 0
         if self.average > WARM * self.range:
-            self.kept = self.point
+            self.inside = self.point
 
     def _next_point(self) -> PathPoint:
         point, model = self.point, self.model
@@ -207,7 +228,7 @@ class MomentPath:
         inside = np.diag(barrier / scaling.values) - second_order
         target = scaling.inverse.T @ inside @ scaling.inverse
         matrix = 0.5 * self.inverse + 0.5 * (target + target.T)
-        vector = self.linear[: model.n_tabled] + model.to_tables.T @ pull
+        vector = self.linear[: model.n_tabled] + model.from_tables @ pull
         unknowns = system.solve(matrix, vector)
         tables = np.asarray(model.to_tables @ unknowns[: model.n_tabled])
         slack = pull - point.slack - point.slack / point.tables * tables
