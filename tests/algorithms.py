@@ -120,7 +120,6 @@ SUM_PRODUCT = (
 )
 
 
-
 def gaussian_entropy(graph):
     """The bound of the log-determinant on the entropy of uniform variables."""
     k = graph.cardinalities.astype(float)

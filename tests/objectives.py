@@ -41,6 +41,7 @@ class Entry:
     value with complete labels is never below, or never above, that of the likelihood.
     ``unique``: where it starts from does not matter.  ``ties``: it has a kink where two beliefs are
     equal.  ``pairs_only``: factors of three variables, and tables with hard zeros, are refused.
+    ``n_differences``: how many derivatives are compared, where an evaluation takes long.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Entry:
     unique: bool = True
     ties: bool = False
     pairs_only: bool = False
+    n_differences: int | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -124,7 +126,11 @@ OBJECTIVES = (
     ),
     _surrogate("convex", ff.SumProduct(ff.Convex(), **_TIGHT), above=True),
     _surrogate(
-        "log-determinant", ff.inference.LogDeterminant(tol=1e-11), above=True, pairs_only=True
+        "log-determinant",
+        ff.inference.LogDeterminant(tol=1e-12),
+        above=True,
+        pairs_only=True,
+        n_differences=12,
     ),
     _surrogate("mean field", ff.MeanField(**_TIGHT), below=True, unique=False),
     Entry("pseudo-likelihood", PseudoLikelihood(max_missing=20), twin.pseudo_likelihood),

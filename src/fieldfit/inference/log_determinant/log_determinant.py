@@ -48,8 +48,8 @@ class LogDeterminant(GraphInference):
     """Upper bounds and beliefs by the largest log-determinant of a moment matrix.
 
     Made for models with many strong couplings of mixed signs, where bounds by trees are weak; where
-    couplings are weak or few, trees are better.  Takes factors of at most two variables.  Hard zeros
-    may rule out labels; a table that still has one between labels that are left is refused.
+    couplings are weak or few, trees are better.  Takes factors of at most two variables.  Hard
+    zeros may rule out labels; a table with one between labels that are left is refused.
 
     Parameters
     ----------
@@ -164,8 +164,7 @@ def _require_pairs(graph: FactorGraph) -> None:
     arity = int(graph.arities.max(initial=0))
     if arity > 2:
         raise InvalidInputError(
-            "LogDeterminant takes factors of at most two variables, "
-            f"got one of {arity}: {graph!r}"
+            f"LogDeterminant takes factors of at most two variables, got one of {arity}: {graph!r}"
         )
 
 

@@ -154,16 +154,18 @@ def _linked(first: LongArray, n_own: LongArray, i: int, j: int) -> tuple[LongArr
 @cache
 def _table_pattern(size: int, other: int) -> tuple[FloatArray, FloatArray]:
     """One table by its unknowns: means of the first, of the second, moments; and the shift."""
-    blocks, shifts = [], []
-    for labels in (size, other):
-        blocks.append(np.vstack([np.eye(labels - 1), -np.ones((1, labels - 1))]))
-        shifts.append(np.eye(labels)[:, -1:])
-    pattern = [
-        np.kron(blocks[0], shifts[1]),
-        np.kron(shifts[0], blocks[1]),
-        np.kron(blocks[0], blocks[1]),
-    ]
-    return np.hstack(pattern), np.kron(shifts[0], shifts[1]).ravel()
+    first, second = _label_map(size), _label_map(other)
+    last, other_last = np.eye(size)[:, -1:], np.eye(other)[:, -1:]
+    pattern = np.hstack(
+        [np.kron(first, other_last), np.kron(last, second), np.kron(first, second)],
+        dtype=np.float64,
+    )
+    return pattern, np.eye(size * other)[-1]
+
+
+def _label_map(size: int) -> FloatArray:
+    """Indicators of all labels by those of all but the last, without the constant."""
+    return np.vstack([np.eye(size - 1), -np.ones((1, size - 1))])
 
 
 def _table_map(

@@ -44,6 +44,9 @@ INITIAL_BARRIER = 0.025
 BACK_OFF = 0.98
 #: ``t`` falls at most by this factor in a step.
 LEAST_CENTRING = 1e-4
+#: Products ``l b`` become no smaller than this fraction of what the tolerance asks for: tables
+#: closer to zero would cost digits of everything else.
+LEAST_PRODUCT = 0.1
 #: A later run begins at the last point whose average of ``l b`` was above this, relative to the
 #: range of the potentials: the end of the path is too close to the boundary to move from.
 WARM = 1e-4
@@ -97,7 +100,9 @@ class MomentPath:
         self.range = max(1.0, float(np.abs(linear).max(initial=0.0)))
         self.n_iter = 0
         self.failed = False
+        self._least = 0.0
         n_free = len(model.uniform) - model.n_tabled
+        self._n_products = len(model.table_shift) + model.n_coordinates + 1
         self._lowest = np.concatenate([np.zeros(model.n_tabled), np.full(n_free, -1.0)])
         self._begin_at(self._middle())
 
@@ -128,7 +133,7 @@ class MomentPath:
         """Independent uniform variables."""
         model = self.model
         tables = model.tables(model.uniform)
-        inverse = np.linalg.inv(model.matrix(model.uniform))
+        inverse: FloatArray = np.linalg.inv(model.matrix(model.uniform)).astype(np.float64)
         barrier = INITIAL_BARRIER * self.range
         return PathPoint(model.uniform, tables, barrier / tables, barrier * inverse)
 
@@ -145,7 +150,7 @@ class MomentPath:
         rest = self.slope + model.gather(point.dual)
         rest[: model.n_tabled] += model.from_tables @ point.slack
         product = float(point.slack @ point.tables) + float(np.sum(point.dual * matrix))
-        self.average = product / (len(point.tables) + len(matrix))
+        self.average = product / self._n_products
         above, below = 1.0 - point.unknowns, self._lowest - point.unknowns
         self.gap = product + float(np.maximum(rest * above, rest * below).sum())
 
@@ -154,6 +159,7 @@ class MomentPath:
         while not (solved := self.is_solved(tol)):
             if self.n_iter == max_iter or self.failed or self._n_idle > PATIENCE:
                 break
+            self._least = LEAST_PRODUCT * self._allowed(tol) / self._n_products
             self.step()
             if progress is not None:
                 progress(self.n_iter, self.gap)
@@ -163,7 +169,10 @@ class MomentPath:
 
     def is_solved(self, tol: float) -> bool:
         """Whether the gap is small enough."""
-        return self._best[0] <= tol * max(1.0, abs(self.value))
+        return self._best[0] <= self._allowed(tol)
+
+    def _allowed(self, tol: float) -> float:
+        return tol * max(1.0, abs(self.value))
 
     def step(self) -> None:
         """A prediction and a correction; the point stays where it is if rounding spoils them."""
@@ -192,7 +201,7 @@ class MomentPath:
         ahead = self._direction(system, scaling, 0.0, none, nothing)
         length = self._length(ahead, scaling, 1.0)
         reached = self._average_after(ahead, scaling, length) / self.average
-        barrier = self.average * min(1.0, max(reached**3, LEAST_CENTRING))
+        barrier = max(self.average * min(1.0, max(reached**3, LEAST_CENTRING)), self._least)
         moved = ahead.matrix @ ahead.dual
         sums = scaling.values[:, None] + scaling.values[None, :]
         second_order = (moved + moved.T) / sums
@@ -255,4 +264,4 @@ class MomentPath:
         slack = point.slack + length * step.slack
         both = np.diag(scaling.values)
         matrices = np.sum((both + length * step.matrix) * (both + length * step.dual))
-        return (float(tables @ slack) + float(matrices)) / (len(tables) + len(both))
+        return (float(tables @ slack) + float(matrices)) / self._n_products
