@@ -48,8 +48,9 @@ LEAST_CENTRING = 1e-4
 #: closer to zero would cost digits of everything else.
 LEAST_PRODUCT = 0.1
 #: A later run begins at the last point whose average of ``l b`` was above this, relative to the
-#: range of the potentials: the end of the path is too close to the boundary to move from.
-WARM = 1e-4
+#: range of the potentials: the end of the path is too close to the boundary to move from.  It begins
+#: in the middle if that average is less than the second number times as large for its own range.
+WARM, LEAST_WARM = 1e-4, 0.1
 #: Steps without a smaller upper bound before a run gives up: rounding has taken over.
 PATIENCE = 3
 
@@ -100,6 +101,7 @@ class MomentPath:
         self.range = max(1.0, float(np.abs(linear).max(initial=0.0)))
         self.n_iter = 0
         self.failed = False
+        self._is_warm = False
         self._least = 0.0
         n_free = len(model.uniform) - model.n_tabled
         self._n_products = len(model.table_shift) + model.n_coordinates + 1
@@ -117,12 +119,13 @@ class MomentPath:
         """Stay at the end of an earlier path if it is the answer, or begin inside if that helps."""
         cold = self.point, self.gap
         self._begin_at(start.end)
-        if not self.is_solved(tol):
-            self._begin_at(start.inside)
-            if not self.gap < cold[1]:
-                self._begin_at(cold[0])
-        else:
+        if self.is_solved(tol):
             self.inside = start.inside
+            return
+        self._begin_at(start.inside)
+        self._is_warm = self.gap < cold[1] and self.average > LEAST_WARM * WARM * self.range
+        if not self._is_warm:
+            self._begin_at(cold[0])
 
     @property
     def start(self) -> PathStart:
@@ -157,8 +160,12 @@ class MomentPath:
     def run(self, tol: float, max_iter: int, progress: Progress | None = None) -> bool:
         """Steps until the gap is small enough; whether it is.  Ends at the point of least gap."""
         while not (solved := self.is_solved(tol)):
-            if self.n_iter == max_iter or self.failed or self._n_idle > PATIENCE:
+            if self.n_iter == max_iter:
                 break
+            if self.failed or self._n_idle > PATIENCE:
+                if not self._is_warm:
+                    break
+                self._start_again()
             self._least = LEAST_PRODUCT * self._allowed(tol) / self._n_products
             self.step()
             if progress is not None:
@@ -166,6 +173,13 @@ class MomentPath:
         if self._best[1] is not self.point:
             self._move_to(self._best[1])
         return solved
+
+    def _start_again(self) -> None:
+        """Begin in the middle after all; what was proved stays."""
+        self._is_warm = self.failed = False
+        upper = self.upper
+        self._begin_at(self._middle())
+        self.upper = min(upper, self.upper)
 
     def is_solved(self, tol: float) -> bool:
         """Whether the gap is small enough."""
