@@ -126,6 +126,7 @@ LAYERS = (
     *("inference.second_order.marginal_hessian", "inference.convex"),
     *("inference.junction_tree", "inference.messages", "inference.mean_field", "inference.gibbs"),
     *("inference.kikuchi", "inference.second_order", "inference.free_energy"),
+    "inference.log_determinant",
     *("inference.map.base", "inference.map.max_update", "inference.map.max_product"),
     *("inference.map.tree_moves", "inference.map.graph_cut", "inference.map.fusion_moves"),
     *("inference.map.local_search", "inference.map.cycle_cuts", "inference.map.linear_program"),

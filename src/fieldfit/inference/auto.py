@@ -83,7 +83,8 @@ def infer(
     method
         One of ``"auto"``, ``"exact"``, ``"bp"``, ``"belief-optimization"``, ``"double-loop"``,
         ``"kikuchi"``, ``"trw"``, ``"trw-kikuchi"``, ``"convex"``, ``"interior-point"``,
-        ``"mean-field"``, ``"frank-wolfe"``, ``"gibbs"`` and ``"brute-force"``.
+        ``"log-determinant"``, ``"mean-field"``, ``"frank-wolfe"``, ``"gibbs"`` and
+        ``"brute-force"``.
     observed
         Evidence: ``{variable: label}``, or one integer for each variable with ``-1`` for "not
         observed".

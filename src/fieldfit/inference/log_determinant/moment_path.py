@@ -48,8 +48,8 @@ LEAST_CENTRING = 1e-4
 #: closer to zero would cost digits of everything else.
 LEAST_PRODUCT = 0.1
 #: A later run begins at the last point whose average of ``l b`` was above this, relative to the
-#: range of the potentials: the end of the path is too close to the boundary to move from.  It begins
-#: in the middle if that average is less than the second number times as large for its own range.
+#: range of the potentials: the end of the path is too close to the boundary to move from.  It
+#: begins in the middle if that average is below the second number times as much, for its range.
 WARM, LEAST_WARM = 1e-4, 0.1
 #: Steps without a smaller upper bound before a run gives up: rounding has taken over.
 PATIENCE = 3

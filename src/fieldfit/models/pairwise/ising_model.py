@@ -39,8 +39,8 @@ class IsingModel(PairwiseMRF):
     objective
         ``"pseudolikelihood"`` (fast for any number of variables, missing entries summed out),
         ``"likelihood"`` (exact: up to about 24 variables, or sparse edges), ``"bethe"``,
-        ``"trw"``, ``"trw-kikuchi"``, ``"convex"``, ``"mean-field"`` (surrogates),
-        ``"moment-matching"`` (closed form, no penalty), or an objective object.
+        ``"trw"``, ``"trw-kikuchi"``, ``"convex"``, ``"log-determinant"``, ``"mean-field"``
+        (surrogates), ``"moment-matching"`` (closed form, no penalty), or an objective object.
     l2, l1
         Penalties ``l2/2 |w|^2`` and ``l1 |w|_1`` on all weights, added to the sum over samples.
     max_iter, tol, learner
