@@ -2,6 +2,7 @@
 
     python -m benchmarks.bounds [--seeds 10] [--out bounds.csv]
     python -m benchmarks.bounds --sizes
+    python -m benchmarks.bounds --models 500
 
 Spins with ``log p = sum_i h_i x_i + sum_ij J_ij x_i x_j - log Z`` on grids of 6 x 6 and 10 x 10 and
 on the complete graph of 16 nodes: fields uniform in [-0.25, 0.25], couplings uniform in [0, J]
@@ -9,7 +10,8 @@ on the complete graph of 16 nodes: fields uniform in [-0.25, 0.25], couplings un
 its standard error, the mean error of the marginals, runs that have not converged, and processor
 seconds.  Every finished row is written to a file, and a run that is killed goes on.  The table goes
 to docs/benchmarks-bounds.md.  ``--sizes`` times the log-determinant on larger graphs instead,
-beside the bound by uniform trees, one model each.
+beside the bound by uniform trees, one model each.  ``--models`` holds the log-determinant to
+enumeration on random models: the bound, and its derivative in a random direction.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import csv
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +131,62 @@ def sizes() -> Iterator[str]:
             yield f"| {' | '.join(map(str, values))} |"
 
 
+def random_pairs(number: int) -> tuple[ff.FactorGraph, ff.Potentials]:
+    """A small model of two or three labels, connected or not, couplings from weak to strong."""
+    rng = np.random.default_rng([11, number])
+    n = int(rng.integers(1, 6))
+    edges = [(i, j) for i in range(n) for j in range(i) if rng.random() < 0.6]
+    graph = ff.FactorGraph(rng.integers(2, 4, n), edges)
+    scale = float(10.0 ** rng.uniform(-1, 1))
+    sizes = int(graph.unary_offsets[-1]), int(graph.table_offsets[-1])
+    unary, tables = (scale * rng.normal(size=size) for size in sizes)
+    return graph, ff.Potentials.from_flat(graph, unary, tables)
+
+
+def slopes(number: int, solver: ff.inference.Inference, step: float) -> tuple[float, float]:
+    """Derivative of the bound of a random model: by differences, and by beliefs."""
+    graph, potentials = random_pairs(number)
+    rng = np.random.default_rng([12, number])
+    unary = rng.normal(size=len(potentials.unary_values))
+    tables = rng.normal(size=len(potentials.factor_values))
+    values = [
+        solver.run(
+            graph,
+            ff.Potentials.from_flat(
+                graph,
+                potentials.unary_values + move * unary,
+                potentials.factor_values + move * tables,
+            ),
+        ).log_partition
+        for move in (step, -step)
+    ]
+    beliefs = solver.run(graph, potentials).beliefs
+    expected = float(unary @ beliefs.unary_values + tables @ beliefs.factor_values)
+    return (values[0] - values[1]) / (2.0 * step), expected
+
+
+def check_models(count: int) -> None:
+    """Print what fails, and the largest error of a derivative."""
+    solver = ff.inference.LogDeterminant(tol=1e-11)
+    broken, not_converged, worst, least = 0, 0, 0.0, np.inf
+    for number in range(count):
+        graph, potentials = random_pairs(number)
+        exact = ff.BruteForce().run(graph, potentials).log_partition
+        for max_iter in (3, 100):
+            found = replace(solver, max_iter=max_iter).run(graph, potentials)
+            if found.log_partition < exact:
+                broken += 1
+                print(f"model {number}: {found.log_partition} is below {exact}", flush=True)
+        not_converged += not found.converged
+        least = min(least, (found.log_partition - exact) / graph.n_variables)
+        slope, expected = slopes(number, solver, 1e-4)
+        worst = max(worst, abs(slope - expected) / max(1.0, abs(expected)))
+    print(
+        f"{count} models: {broken} bounds broken, {not_converged} runs not converged, smallest "
+        f"(bound - log Z) / n {least:.4f}, largest error of a derivative {worst:.1e}"
+    )
+
+
 def order(key: tuple[str, ...]) -> tuple[object, ...]:
     graph, kind, strength, method = key
     return list(STRENGTHS).index(graph), kind, float(strength), list(METHODS).index(method)
@@ -138,7 +197,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("bounds.csv"), help="rows, kept")
     parser.add_argument("--sizes", action="store_true", help="time larger graphs instead")
+    parser.add_argument("--models", type=int, help="check so many random models instead")
     args = parser.parse_args()
+    if args.models is not None:
+        check_models(args.models)
+        return
     if args.sizes:
         with written_section(
             DOCS / "benchmarks-bounds.md", "sizes", "python -m benchmarks.bounds --sizes"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from assertions import assert_bound, assert_distributions, assert_locally_consistent
-from problems import random_tables
 from reference.log_determinant import log_determinant_bound
 
 import fieldfit as ff
+from benchmarks.bounds import random_pairs, slopes
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.inference.log_determinant import moment_hessian
 from fieldfit.inference.log_determinant.log_determinant import LogDeterminant
@@ -28,15 +28,6 @@ def spin_tables(graph, rng, strength):
     couplings = rng.uniform(-strength, strength, graph.n_factors)
     fields = rng.uniform(-0.25, 0.25, (graph.n_variables, 1)) * np.array([[1.0, -1.0]])
     return ff.Potentials(graph, fields, couplings[:, None, None] * spins)
-
-
-def random_pairs(number):
-    """A small model of two or three labels, connected or not, couplings from weak to strong."""
-    rng = np.random.default_rng([11, number])
-    n = int(rng.integers(1, 6))
-    edges = [(i, j) for i in range(n) for j in range(i) if rng.random() < 0.6]
-    graph = ff.FactorGraph(rng.integers(2, 4, n), edges)
-    return graph, random_tables(rng, graph, scale=float(10.0 ** rng.uniform(-1, 1)))
 
 
 # -- the number -------------------------------------------------------------------------------
@@ -69,7 +60,7 @@ def test_frustrated_spins_need_both_constraints():
 
 @pytest.mark.parametrize("number", range(60))
 def test_the_bound_holds_on_random_models(number):
-    """At the end and on the way; `benchmarks.laws` has many more models."""
+    """At the end and on the way; `python -m benchmarks.bounds --models 500` has more."""
     graph, potentials = random_pairs(number)
     exact = ff.BruteForce().run(graph, potentials).log_partition
     values = []
@@ -86,25 +77,7 @@ def test_the_bound_holds_on_random_models(number):
 
 @pytest.mark.parametrize("number", range(0, 60, 6))
 def test_beliefs_are_the_gradient_of_the_bound(number):
-    graph, potentials = random_pairs(number)
-    rng = np.random.default_rng(number)
-    unary = rng.normal(size=len(potentials.unary_values))
-    factors = rng.normal(size=len(potentials.factor_values))
-    beliefs = TIGHT.run(graph, potentials).beliefs
-    expected = unary @ beliefs.unary_values + factors @ beliefs.factor_values
-    step = 1e-4
-    values = [
-        TIGHT.run(
-            graph,
-            ff.Potentials.from_flat(
-                graph,
-                potentials.unary_values + sign * step * unary,
-                potentials.factor_values + sign * step * factors,
-            ),
-        ).log_partition
-        for sign in (1.0, -1.0)
-    ]
-    slope = (values[0] - values[1]) / (2.0 * step)
+    slope, expected = slopes(number, TIGHT, 1e-4)
     assert slope == pytest.approx(expected, abs=1e-5 * max(1.0, abs(expected)))
 
 
