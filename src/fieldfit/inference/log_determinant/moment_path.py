@@ -51,8 +51,9 @@ LEAST_PRODUCT = 0.1
 #: range of the potentials: the end of the path is too close to the boundary to move from.  It
 #: begins in the middle if that average is below the second number times as much, for its range.
 WARM, LEAST_WARM = 1e-4, 0.1
-#: Steps without a smaller upper bound before a run gives up: rounding has taken over.
-PATIENCE = 3
+#: Steps without a smaller gap before a run gives up: far from the answer, where the first steps may
+#: lose what was gained, and near it, the gap below a fraction of the value: there it is rounding.
+PATIENCE_FAR, PATIENCE_NEAR, NEAR = 20, 3, 1e-2
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ class MomentPath:
         while not (solved := self.is_solved(tol)):
             if self.n_iter == max_iter:
                 break
-            if self.failed or self._n_idle > PATIENCE:
+            patience = PATIENCE_NEAR if self.is_solved(NEAR) else PATIENCE_FAR
+            if self.failed or self._n_idle > patience:
                 if not self._is_warm:
                     break
                 self._start_again()
