@@ -22,6 +22,7 @@ Markov random fields", IEEE Trans. Signal Processing 54 (2006).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -73,6 +74,9 @@ class LogDeterminant(GraphInference):
     >>> round(ff.Exact().run(graph, potentials).log_partition, 3)
     9.958
     """
+
+    #: Most variables of a factor.
+    max_arity: ClassVar[int | None] = 2
 
     tol: float = 1e-7
     max_iter: int = 100

@@ -216,7 +216,7 @@ def require_type(types: Mapping[str, FactorType], name: str, factors: Scopes, pl
 
 
 def require_searches(objective: Any, types: Mapping[str, FactorType]) -> None:
-    """Refuse an objective with a MAP search that does not take factors of so many nodes."""
+    """Refuse an objective with a search or inference that does not take so many nodes."""
     if not is_dataclass(objective):
         return
     most = getattr(objective, "max_arity", None)
@@ -224,8 +224,8 @@ def require_searches(objective: Any, types: Mapping[str, FactorType]) -> None:
         if most is not None and kind.arity > most:
             raise InvalidInputError(
                 f"factors of type {name!r} must join at most {most} nodes for "
-                f"{type(objective).__name__}, got {kind.arity}; ExactMap and MaxProduct take any "
-                "number"
+                f"{type(objective).__name__}, got {kind.arity}; ExactMap, MaxProduct and "
+                "SumProduct take any number"
             )
     for option in fields(objective):
         require_searches(getattr(objective, option.name), types)
