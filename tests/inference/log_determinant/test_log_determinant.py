@@ -232,6 +232,18 @@ def test_a_run_that_is_cut_short_says_so():
     assert short.residual <= seen[-1][1] + 1e-12
 
 
+def test_first_steps_with_a_growing_gap_are_no_end(monkeypatch):
+    """Strong fields of one sign: the gap of the start is met again after four steps or more."""
+    graph = ff.FactorGraph.grid(5, 6, 2)
+    fields = np.random.default_rng(0).normal(-8.0, 3.0, size=30)
+    potentials = ff.Potentials(
+        graph, [[-field, field] for field in fields], np.array([[2.0, -2.0], [-2.0, 2.0]])
+    )
+    assert LogDeterminant().run(graph, potentials).converged
+    monkeypatch.setattr("fieldfit.inference.log_determinant.moment_path.PATIENCE_FAR", 3)
+    assert not LogDeterminant().run(graph, potentials).converged
+
+
 def test_an_impossible_tolerance_ends_by_itself():
     graph = complete(6)
     result = LogDeterminant(tol=1e-300).run(
