@@ -77,6 +77,13 @@ EXPERIMENTS: dict[str, Experiment] = {
             needs_data=True,
         ),
         Experiment(
+            "camel-diagnosis",
+            "follow rounds of CAMEL on superpixels, and what their order of methods depends on",
+            f"{GANAPATHI}, behind table 3",
+            "experiments.ganapathi2008.diagnosis.run:Diagnosis",
+            needs_data=True,
+        ),
+        Experiment(
             "contrastive-seminars",
             "find speakers in mails by contrastive free energies and by likelihood",
             f"{WELLING}, table 1",

@@ -82,6 +82,15 @@ class LinearResponse:
             require_definite=False,
         )
 
+    @property
+    def is_minimum(self) -> bool:
+        """Whether the free energy curves upwards in all directions that leave beliefs consistent.
+
+        A stationary point is then a local minimum of the free energy, and otherwise a saddle (or a
+        degenerate one).
+        """
+        return self._hessian.is_definite
+
     def apply(self, change: FloatArray) -> FloatArray:
         """First-order change of the beliefs for a change of the potentials (vector or columns)."""
         change = real_numbers("change", change)

@@ -185,6 +185,11 @@ class MarginalHessian:
         """All labels but one of every variable."""
         return self.pattern.n_unknowns
 
+    @property
+    def is_definite(self) -> bool:
+        """False if a factorisation met negative curvature (see ``require_definite``)."""
+        return self._lu is None
+
     def matvec(self, z: FloatArray) -> FloatArray:
         """``H z``, both in the units ``dq / sqrt(b)`` and the order of ``pattern.layout``."""
         return hessian_matvec(self.graph, self.pattern.layout, self.blocks, self._weights, z)

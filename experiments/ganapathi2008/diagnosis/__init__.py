@@ -1,0 +1,1 @@
+"""Why rounds of CCCP on superpixels end where they do (behind table 3)."""
