@@ -143,9 +143,9 @@ class Diagnosis(Plan[Design]):
     def tasks(self) -> Sequence[Task]:
         """``(half, cut and classifier, "classifier alone")`` and ``(half, setting, method)``."""
         found: dict[Task, None] = {}
-        for setting in self.design.settings:
-            methods = MAIN + (REMEDIES if setting == self.design.settings[0] else ())
-            for half in range(self.design.n_halves):
+        for half in range(self.design.n_halves):
+            for setting in self.design.settings:
+                methods = MAIN + (REMEDIES if setting == self.design.settings[0] else ())
                 found[half, setting.classified, CLASSIFIER] = None
                 found.update(dict.fromkeys((half, setting.name, method) for method in methods))
         return list(found)
@@ -324,7 +324,7 @@ class Diagnosis(Plan[Design]):
         return halves(len(images), self.design.n_images, half, self.settings.seed)
 
     def _parts(self, half: int, cut: str) -> tuple[list[Picture], list[Picture]]:
-        pictures = self.kept("pictures", cut, lambda: self._cut(cut))
+        pictures = self.kept(f"pictures, {cut}", None, lambda: self._cut(cut))
         training, test = ([pictures[index] for index in part] for part in self._indices(half))
         return training, test
 

@@ -259,3 +259,17 @@ def test_conjugate_gradients_on_a_sparse_matrix():
     values[3] = -4.0  # indefinite
     x = np.array([1.0, -2.0, 0.5])
     assert solve_by_conjugate_gradients(indptr, indices, values, 1e-14, 20, x) == -1
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_beliefs_are_a_minimum_below_the_known_threshold(n):
+    """Ising spins that are all joined: uniform beliefs turn into a saddle at tanh J = 1/(d - 1)."""
+    edges = [(i, j) for i in range(n) for j in range(i)]
+    graph = ff.FactorGraph.from_edges(n, edges, 2)
+    threshold = 1.0 / (n - 2) if n > 3 else 1.0  # one cycle has none
+    for t in (0.5 * threshold, 0.98 * threshold, min(1.02 * threshold, 0.999)):
+        alike, other = (1.0 + t) / 4.0, (1.0 - t) / 4.0
+        tables = np.tile([alike, other, other, alike], len(edges))
+        beliefs = Beliefs(graph, np.full(2 * n, 0.5), tables)
+        response = LinearResponse(graph, beliefs, ff.Bethe().counting_numbers(graph))
+        assert response.is_minimum == (t < threshold)
