@@ -92,6 +92,14 @@ class Field:
         rows = beliefs.unary_values.reshape(-1, len(LABELS))
         return float(np.mean(rows.argmax(axis=1) == self.labels))
 
+    def dominance(self, beliefs: Beliefs | None = None) -> float:
+        """Share of a picture that has its commonest label, on average; of the data if ``None``."""
+        found = self.labels
+        if beliefs is not None:
+            found = beliefs.unary_values.reshape(-1, len(LABELS)).argmax(axis=1)
+        parts = np.split(found, self.batch.variable_offsets[1:-1])
+        return float(np.mean([np.bincount(part).max() / len(part) for part in parts]))
+
     def uncertainty(self, beliefs: Beliefs) -> float:
         """Mean entropy of a superpixel's belief."""
         return float(-_x_log_x(beliefs.unary_values).sum()) / self.graph.n_variables
@@ -204,7 +212,8 @@ def rounds(
 ) -> Iterator[Round]:
     """A round for each of ``parts``, the shares of the convex entropies that are in.
 
-    ``centre`` are the beliefs of superpixels at which the first round is linearised.
+    ``centre`` are the beliefs of superpixels at which the first round is linearised.  A part of -1
+    is the sign that the paper prints; nothing then says that the objective rises.
     """
     w = np.zeros(field.template.n_weights) if weights is None else weights
     last: InferenceResult | None = None
@@ -213,7 +222,7 @@ def rounds(
     )
     for number, part in enumerate(parts):
         slopes = np.zeros(len(field.counts))
-        if part > 0.0:
+        if part != 0.0:
             assert centre is not None
             slopes = part * field.counts * np.log(np.maximum(centre, SMALLEST))
         problem = Linearised(field, slopes, precision.tol, last)

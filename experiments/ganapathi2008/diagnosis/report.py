@@ -30,6 +30,7 @@ NAMES = {
     "cccp-random": "CCCP from random beliefs",
     "cccp-precise": "CCCP, {early} rounds, precise",
     "cccp-homotopy": "CCCP, homotopy",
+    "cccp-printed": "sign as printed",
     "camel0-l2": "CAMEL(0), l2 = {large_l2:g}",
     "cccp-l2": "CCCP, l2 = {large_l2:g}",
 }
@@ -77,8 +78,10 @@ picture. Accuracies are those of training pictures, percent.
 REMEDIES = """
 *Rounds* end when beliefs move by less than {round_tol:g}, or after {max_rounds}. *Precise*:
 messages to 1e-7 and gradients to 1e-6. *Homotopy*: convex entropies in {n_parts} steps from
-CAMEL(0)'s to Bethe's. *Objective*: `L` for each training picture. *Test, concave*: prediction with
-the entropy of CAMEL(0).
+CAMEL(0)'s to Bethe's. *Sign as printed*: slopes enter as the paper prints them, for {early} + 1
+rounds. *Objective*: `L` for each training picture. *Commonest label*: share of a training picture
+that has its commonest label by cold propagation; of the data, {truth:.0f} %. *Test, concave*:
+prediction with the entropy of CAMEL(0).
 """
 
 
@@ -122,7 +125,7 @@ def report(rows: Sequence[Row], seen: Sequence[Row], alone: Sequence[Row], corpu
         "![Objective by round](objective.png)",
         f"## What was tried: {settings[0]}",
         _remedies([row for row in rows if row["setting"] == settings[0]], corpus),
-        REMEDIES.format(**vars(corpus)),
+        REMEDIES.format(**vars(corpus), truth=100.0 * _truth(rows, settings[0])),
         "## What the order depends on",
         _order(rows, alone, corpus),
         "Accuracies of test pictures, percent; cold propagation, unless the heading says *loop*.",
@@ -160,6 +163,11 @@ def objective_chart(seen: Sequence[Row]) -> Figure:
         figure.tight_layout()
 
     return draw
+
+
+def _truth(rows: Sequence[Row], setting: str) -> float:
+    """Share of a picture that has its commonest label."""
+    return mean_of(rows, "dominance_truth", setting=setting)
 
 
 def _classified(setting: str) -> str:
@@ -234,14 +242,15 @@ def _rounds(seen: Sequence[Row], setting: str) -> str:
 def _remedies(rows: Sequence[Row], corpus: Corpus) -> str:
     keys = [
         ("rounds", 1.0, 0), ("change", 1.0, 4), ("objective", 1.0 / corpus.n_training, 1),
-        ("minima", 100.0, 0), ("far_cold", 1.0, 2), ("far_warm", 1.0, 2), ("far_loop", 1.0, 2),
+        ("minima", 100.0, 0), ("dominance", 100.0, 0),
+        ("far_cold", 1.0, 2), ("far_warm", 1.0, 2), ("far_loop", 1.0, 2),
         ("matched", 100.0, 1), ("training", 100.0, 1), ("training_loop", 100.0, 1),
         ("accuracy", 100.0, 1), ("accuracy_loop", 100.0, 1), ("accuracy_concave", 100.0, 1),
     ]  # fmt: skip
     header = [
-        "method", "rounds", "change", "objective", "minima, %", "cold from pi", "warm from pi",
-        "loop from pi", "training, pi", "training, cold", "training, loop", "test, cold",
-        "test, loop", "test, concave",
+        "method", "rounds", "change", "objective", "minima, %", "commonest label, %",
+        "cold from pi", "warm from pi", "loop from pi", "training, pi", "training, cold",
+        "training, loop", "test, cold", "test, loop", "test, concave",
     ]  # fmt: skip
     setting = rows[0]["setting"]
     lines = [
@@ -252,7 +261,7 @@ def _remedies(rows: Sequence[Row], corpus: Corpus) -> str:
 
 
 def _order(rows: Sequence[Row], alone: Sequence[Row], corpus: Corpus) -> str:
-    methods = "piecewise", "camel0", "lbp", "cccp-early", "cccp"
+    methods = "piecewise", "camel0", "lbp", "cccp-early", "cccp", "cccp-printed"
     names = [_name(method, corpus) for method in methods]
     header = ["setting", "training, out of fold", CLASSIFIER, *names, "CCCP, loop"]
     lines = [["paper", "", "", *(PAPER.get(method, "") for method in methods), ""]]
