@@ -254,7 +254,10 @@ def _remedies(rows: Sequence[Row], corpus: Corpus) -> str:
     ]  # fmt: skip
     setting = rows[0]["setting"]
     lines = [
-        [_name(method, corpus), *(_cell(rows, key, setting, method, *how) for key, *how in keys)]
+        [
+            _name(method, corpus),
+            *(_cell(rows, key, setting, method, by, digits) for key, by, digits in keys),
+        ]
         for method in distinct(rows, "method")
     ]
     return markdown_table(header, lines)
