@@ -4,7 +4,7 @@ Rounds are followed on the training pictures: objective, moments, beliefs with t
 what belief propagation makes of the same weights from a cold and from a warm start, and whether
 Bethe's free energy has a minimum at the end.  Then what may help is tried, and what the order of
 the methods depends on: how potentials were made, how good the classifier is, how pictures are cut.
-Nothing is chosen: every variant is in the report.
+Every variant is in the report.
 """
 
 from __future__ import annotations

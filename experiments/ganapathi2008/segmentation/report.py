@@ -56,9 +56,9 @@ OUT_OF_FOLD = """
 The same methods on the first half with potentials of training pictures out of fold,
 `l2 = {unseen_l2:g}`, and at most {unseen_rounds} rounds of CCCP, which are slow here (above, up to
 twelve, and fewer are needed). The rounds fail, and so they do on the training pictures, where it
-can be seen without any test. `camel-diagnosis` shows why: the rounds have not ended, beliefs with
-the data's moments are there, but belief propagation from a cold start finds others, in which one
-label takes over. Methods with a concave entropy have a unique optimum and are not affected.
+can be seen without any test. `camel-diagnosis` follows them, on smaller pictures: the rounds have
+not ended, their beliefs are good, but belief propagation from a cold start ends at others, of
+higher value and worse. Methods with a concave entropy have a unique optimum and are not affected.
 """
 CHOSEN = "Each method has the `l2` of {penalties} that labels a held out fifth of the training \
 pictures best, by a classifier that has not seen them either."
