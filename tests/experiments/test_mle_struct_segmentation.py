@@ -22,8 +22,11 @@ from experiments.tang2016.segmentation.data import (
 )
 from experiments.tang2016.segmentation.figures import shown_indices
 from experiments.tang2016.segmentation.methods import (
+    AVERAGED,
+    BLOCKS,
     DOUBLE_LOOPS,
     METHODS,
+    SEARCHES,
     VARIANTS,
     Limits,
     Surrogate,
@@ -135,7 +138,14 @@ def test_gaps_of_all_variants_are_certificates(horses, name):
 
 
 def test_a_course_has_to_stay_within_the_share():
-    course = Course([1.0, 2.0, 3.0, 4.0, 5.0], np.array([2.0, 1.005, 1.2, 1.004, 1.0]), [None] * 5)
+    course = Course(
+        [1.0, 2.0, 3.0, 4.0, 5.0], np.array([2.0, 1.005, 1.2, 1.004, 1.0]), [None] * 5,
+        [0.3, 0.1, None, 0.2, 0.1], [0.5, 0.5, None, 0.1, 0.1],
+    )  # fmt: skip
+    assert course.seconds_to_error(0.15) == 5.0
+    assert course.seconds_to_error(0.25) == 2.0
+    assert course.seconds_to_error(0.05) is None
+    assert_allclose(course.mean_step(1, 4), 0.3)
     assert optimum_of([course]) == 1.0
     assert course.iterations_to(1.0, 0.01) == 4
     assert course.seconds_to(1.0, 0.01) == 4.0
@@ -179,9 +189,15 @@ def test_the_whole(tmp_path, monkeypatch):
         speed = list(csv.DictReader(file))
     assert {float(row["l2"]) for row in speed} == set(SMALL.penalties)
     report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    for words in ("## What was tried", "## What was found", "curves.png", "pictures.png"):
+    for words in ("## What was tried", "## What was found", "curves.png", "errors.png", "pictures.png"):
         assert words in report
     assert (tmp_path / "out" / "curves.png").is_file()
+    with open(tmp_path / "out" / "errors.csv", encoding="utf-8") as file:
+        errors = {row["method"]: row for row in csv.DictReader(file)}
+    assert set(errors) == {"mle-struct", BLOCKS, AVERAGED, SEARCHES, *DOUBLE_LOOPS}
+    assert_allclose(
+        float(errors["trw"]["test_error"]), float(by_name["trw"]["test_error"]), rtol=1e-12
+    )
 
 
 @pytest.mark.skipif("FIELDFIT_DATA" not in os.environ, reason="FIELDFIT_DATA is not set")

@@ -116,8 +116,8 @@ def test_newton_finds_what_messages_are_too_slow_for():
 class Blurred(MatchingBlock):
     """A block whose messages stop too early: a tenth of its points is anything."""
 
-    def marginals(self, potentials, n_passes=0):
-        found = super().marginals(potentials, n_passes)
+    def marginals(self, potentials, n_sweeps=0):
+        found = super().marginals(potentials, n_sweeps)
         return None if found is None else 0.9 * found + 0.1 * self.start()
 
 

@@ -14,6 +14,8 @@ Row = dict[str, Any]
 
 COLOURS = {
     "mle-struct": "#c1272d",
+    "mle-struct-blocks": "#d77fa1",
+    "mle-struct-averaged": "#8e5ea2",
     "mle-struct-map": "#e39b3b",
     "trw": "#1f5fa8",
     "trw-loose": "#6fa8dc",
@@ -64,6 +66,30 @@ def curves(trace: Sequence[Row]) -> Figure:
             frameon=False,
         )  # fmt: skip
         figure.tight_layout(rect=(0.0, 0.05, 1.0, 1.0))
+
+    return draw
+
+
+def error_curves(trace: Sequence[Row]) -> Figure:
+    """Test error against processor time."""
+
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(6.4, 4.2)
+        axes = figure.subplots()
+        for method in dict.fromkeys(row["method"] for row in trace):
+            rows = [
+                row for row in trace if row["method"] == method and row["test_error"] is not None
+            ]
+            axes.semilogx(
+                [row["seconds"] for row in rows],
+                [100.0 * row["test_error"] for row in rows],
+                color=COLOURS[method], marker="o", markersize=3, label=method,
+            )  # fmt: skip
+        axes.set_ylim(7.0, 16.0)
+        axes.set_xlabel("seconds of processor time")
+        axes.set_ylabel("wrong test pixels, %")
+        axes.legend(fontsize=8, frameon=False)
+        figure.tight_layout()
 
     return draw
 

@@ -48,16 +48,31 @@ MESSAGE_TOL, LOOSE_TOL = 1e-6, 1e-3
 #: Certified gap, as a share of the objective, at which MLE-Struct stops.
 GAP = 1e-4
 
+#: Sweeps of a double loop by the book, from uniform messages every time.
+BOOK_SWEEPS = 40
+#: Most sweeps with Bethe's entropy: where messages do not converge, more do not help.
+BETHE_SWEEPS = 100
+
+#: Test errors are computed for so many iterations, then for every third one and the last.
+N_FIRST, EVERY = 16, 3
+
 SINGLE_LOOP = "mle-struct"
+#: Frank-Wolfe steps of blocks towards marginals.
+BLOCKS = "mle-struct-blocks"
+#: The same with averaged weights.
+AVERAGED = "mle-struct-averaged"
+#: As in the paper.
+SEARCHES = "mle-struct-map"
 #: Double loops for the same objective as MLE-Struct's.
 DOUBLE_LOOPS = ("trw", "trw-loose", "trw-afresh")
 METHODS = (
-    "mle-struct", "mle-struct-map", "trw", "trw-loose", "trw-afresh", "bethe",
-    "pseudo-likelihood", "max-margin",
+    SINGLE_LOOP, BLOCKS, AVERAGED, SEARCHES, *DOUBLE_LOOPS, "bethe", "pseudo-likelihood",
+    "max-margin",
 )  # fmt: skip
 
 #: What was tried for MLE-Struct.
 VARIANTS: dict[str, MLEStruct] = {
+    "marginals, quasi-Newton": MLEStruct(points="marginals", step="quasi-newton", tol=GAP),
     "vertices, fixed steps, block": MLEStruct(step="fixed", directions="frank-wolfe", tol=GAP),
     "vertices, line search, batch": MLEStruct(mode="batch", directions="frank-wolfe", tol=GAP),
     "vertices, line search, block": MLEStruct(directions="frank-wolfe", tol=GAP),
@@ -80,20 +95,23 @@ VARIANTS: dict[str, MLEStruct] = {
 }
 #: Which of them the table of methods has.
 CHOSEN = {
-    "mle-struct": "marginals, line search, block, from the labels",
-    "mle-struct-map": "vertices, line search, block",
+    SINGLE_LOOP: "marginals, quasi-Newton",
+    BLOCKS: "marginals, line search, block, from the labels",
+    AVERAGED: "marginals, line search, block, from the labels",
+    SEARCHES: "vertices, line search, block",
 }
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``max_iter`` of L-BFGS, passes of MLE-Struct, epochs of subgradients.
+    """``max_iter`` of L-BFGS, steps and passes of MLE-Struct, epochs of subgradients.
 
     A descent ends when the objective falls by less than ``value_tol`` of itself in five iterations.
     """
 
     max_iter: int = 100
     value_tol: float = 1e-6
+    n_steps: int = 100
     n_passes: int = 25
     n_map_passes: int = 40
     n_epochs: int = 30
@@ -125,23 +143,28 @@ def objective_of(method: str) -> Objective:
     table: dict[str, Callable[[], Objective]] = {
         "trw": lambda: Likelihood(SumProduct(entropy=tree, tol=MESSAGE_TOL)),
         "trw-loose": lambda: Likelihood(SumProduct(entropy=tree, tol=LOOSE_TOL)),
-        "trw-afresh": lambda: Likelihood(Afresh(SumProduct(entropy=tree, tol=MESSAGE_TOL))),
-        "bethe": lambda: Likelihood(SumProduct(entropy=Bethe(), tol=MESSAGE_TOL)),
+        "trw-afresh": lambda: Likelihood(
+            Afresh(SumProduct(entropy=tree, tol=1e-12, max_iter=BOOK_SWEEPS, accelerate=False))
+        ),
+        "bethe": lambda: Likelihood(
+            SumProduct(entropy=Bethe(), tol=MESSAGE_TOL, max_iter=BETHE_SWEEPS)
+        ),
         "pseudo-likelihood": PseudoLikelihood,
         "max-margin": lambda: MaxMargin(RoofDuality()),
     }
     return table[method]()
 
 
-def learner_of(objective: Objective, limits: Limits, seed: int) -> Learner:
+def learner_of(
+    objective: Objective, limits: Limits, seed: int, *, average: bool = False
+) -> Learner:
     """The learner that goes with an objective."""
     if isinstance(objective, MLEStruct):
-        is_soft = objective.points == "marginals"
+        max_iter = limits.n_passes if objective.points == "marginals" else limits.n_map_passes
+        if objective.step == "quasi-newton":
+            max_iter = limits.n_steps
         return DualFrankWolfe(
-            objective,
-            max_iter=limits.n_passes if is_soft else limits.n_map_passes,
-            random_state=seed,
-            patience=ENDLESS,
+            objective, max_iter=max_iter, random_state=seed, patience=ENDLESS, average=average
         )
     if not objective.is_smooth:
         return Adam(max_iter=limits.n_epochs, random_state=seed, patience=ENDLESS)
@@ -192,6 +215,27 @@ class Trained:
         """Certified gap after every iteration, where there is one."""
         return [row.get("gap") for row in self.crf.trace_]
 
+    @property
+    def steps(self) -> list[float | None]:
+        """Mean length of the steps of the blocks in every pass, where there are such steps."""
+        return [row.get("mean_step") for row in self.crf.trace_]
+
+    def errors(
+        self, pictures: Sequence[FloatArray], labels: Sequence[LabelArray]
+    ) -> list[float | None]:
+        """Share of wrong pixels at the weights of some iterations, ``None`` at the others."""
+        found: list[float | None] = []
+        last = self.crf.weights_
+        for number, weights in enumerate(self.weights):
+            if number >= N_FIRST and number % EVERY and number + 1 < len(self.weights):
+                found.append(None)
+                continue
+            self.crf.weights_ = weights
+            given = zip(labels, self.predict(pictures), strict=True)
+            found.append(float(np.mean([np.mean(y != z) for y, z in given])))
+        self.crf.weights_ = last
+        return found
+
     def predict(self, pictures: Sequence[FloatArray]) -> list[LabelArray]:
         """Labels of pictures; beliefs that have not converged are the last ones reached."""
         with warnings.catch_warnings():
@@ -220,9 +264,11 @@ def train(
     l2: float,
     limits: Limits,
     seed: int,
+    *,
+    average: bool = False,
 ) -> Trained:
     """Fit; that a method has not converged is part of what is found."""
-    learner = Recorded(learner_of(objective, limits, seed))
+    learner = Recorded(learner_of(objective, limits, seed, average=average))
     # parts of a stochastic learner are its mini-batches, which the field makes unless it is wrapped
     given = learner if objective.is_smooth else learner.learner
     crf = new_field(objective, l2, given)

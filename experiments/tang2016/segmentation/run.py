@@ -1,10 +1,11 @@
 """Horses cut out of photographs: MLE-Struct against double loops, in seconds and in pixels.
 
 The model is a binary field over 64 x 64 pixels with image features.  Tree-reweighted likelihood is
-minimised in two ways, by MLE-Struct in the dual and by L-BFGS around message passing, and the value
-of the same penalised objective is followed over processor time (`methods`, `times`)
-for several penalties; one of them is chosen on held-out pictures.  Other objectives of the same
-model are learned with that penalty and compared by the labels of test pictures.
+minimised in two ways, by MLE-Struct and by L-BFGS around message passing, and the value of the same
+penalised objective is followed over processor time (`methods`, `times`) for several penalties; one
+of them is chosen on held-out pictures, and with that the test error is followed as well.  Other
+objectives of the same model are learned with that penalty and compared by the labels of test
+pictures.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ import numpy as np
 
 from experiments.base import Outcome, Plan, Result, Results, Task
 from experiments.tang2016.segmentation.data import Horses, LabelArray, read_horses
-from experiments.tang2016.segmentation.figures import curves, shown_indices, shown_labels
+from experiments.tang2016.segmentation.figures import (
+    curves,
+    error_curves,
+    shown_indices,
+    shown_labels,
+)
 from experiments.tang2016.segmentation.methods import (
+    AVERAGED,
+    BLOCKS,
     DOUBLE_LOOPS,
     METHODS,
+    SEARCHES,
     SINGLE_LOOP,
     VARIANTS,
     Limits,
@@ -33,8 +42,10 @@ from experiments.tang2016.segmentation.report import Sizes, headline, report, ta
 from experiments.tang2016.segmentation.times import (
     Course,
     course_of,
+    error_row,
     optimum_of,
     speed_row,
+    step_row,
     trace_rows,
     variant_row,
 )
@@ -76,8 +87,8 @@ QUICK = Design(
 #: penalty, a method or a variant of MLE-Struct with the penalty that was chosen.
 HELD_OUT_ERROR, COURSE, METHOD, VARIANT = "held-out", "course", "method", "variant"
 #: Methods whose courses are followed for every penalty, and for the chosen one alone.
-FOLLOWED = (SINGLE_LOOP, *DOUBLE_LOOPS)
-ALSO_FOLLOWED = "mle-struct-map"
+FOLLOWED = (SINGLE_LOOP, BLOCKS, *DOUBLE_LOOPS)
+ALSO_FOLLOWED = (AVERAGED, SEARCHES)
 
 
 class Segmentation(Plan[Design]):
@@ -101,16 +112,21 @@ class Segmentation(Plan[Design]):
         if kind == HELD_OUT_ERROR:
             return Result(facts={"error": self._held_out_error(float(task[1]))})
         if kind == COURSE:
-            return self._train(str(task[2]), float(task[1]), has_course=True)
+            l2 = float(task[1])
+            is_chosen = l2 == self._chosen(results)
+            return self._train(str(task[2]), l2, has_course=True, has_errors=is_chosen)
         chosen, name = self._chosen(results), str(task[1])
         if kind == METHOD:
-            return self._train(name, chosen, has_course=name == ALSO_FOLLOWED)
+            is_followed = name in ALSO_FOLLOWED
+            return self._train(name, chosen, has_course=is_followed, has_errors=is_followed)
         return self._train_variant(name, chosen)
 
     def outcome(self, results: Results) -> Outcome:
         design, horses, chosen = self.design, self.horses, self._chosen(results)
         speed: list[dict[str, Any]] = []
         trace: list[dict[str, Any]] = []
+        steps: list[dict[str, Any]] = []
+        errors: list[dict[str, Any]] = []
         for l2 in design.penalties:
             courses = self._courses(results, l2)
             optimum = optimum_of(courses.values())
@@ -120,6 +136,11 @@ class Segmentation(Plan[Design]):
                 for method, course in courses.items()
             ]
             trace += trace_rows(l2, courses, optimum)
+            steps.append(step_row(l2, courses[BLOCKS]))
+            if l2 == chosen:
+                final = courses["trw"].errors[-1]
+                assert final is not None
+                errors = [error_row(name, course, final) for name, course in courses.items()]
         rows, labels = self._methods(results)
         names = [str(task[1]) for task in self.tasks() if task[0] == VARIANT]
         courses = {name: Course.of_facts(results[VARIANT, name].facts) for name in names}
@@ -139,10 +160,17 @@ class Segmentation(Plan[Design]):
         return Outcome(
             rows=rows,
             table=table(rows, speed),
-            report=report(rows, speed, trace, variants, sizes),
-            tables={"speed": speed, "trace": trace, "variants": variants},
+            report=report(rows, speed, trace, errors, steps, variants, sizes),
+            tables={
+                "speed": speed,
+                "trace": trace,
+                "variants": variants,
+                "errors": errors,
+                "steps": steps,
+            },
             figures={
                 "curves": curves(trace),
+                "errors": error_curves([row for row in trace if row["l2"] == chosen]),
                 "pictures": shown_labels(horses, labels, shown),
             },
             headline=headline(rows, speed, chosen),
@@ -151,7 +179,9 @@ class Segmentation(Plan[Design]):
     def warm_up(self) -> None:
         """Run everything on two pictures, so that compilation is not timed."""
         pictures, labels = self.horses.training[:2], self.horses.training_labels[:2]
-        limits = replace(self.design.limits, max_iter=2, n_passes=6, n_map_passes=2, n_epochs=1)
+        limits = replace(
+            self.design.limits, max_iter=2, n_steps=6, n_passes=6, n_map_passes=2, n_epochs=1
+        )
         for method in METHODS:
             train(objective_of(method), pictures, labels, 100.0, limits, 0).predict(pictures[:1])
         for objective in VARIANTS.values():
@@ -190,11 +220,11 @@ class Segmentation(Plan[Design]):
         )
         return float(np.mean(_errors(labels[n_seen:], trained.predict(pictures[n_seen:]))))
 
-    def _train(self, method: str, l2: float, *, has_course: bool) -> Result:
+    def _train(self, method: str, l2: float, *, has_course: bool, has_errors: bool) -> Result:
         """One method on all training pictures, with its labels of the test pictures."""
         trained = train(
             objective_of(method), self.horses.training, self.horses.training_labels, l2,
-            self.design.limits, self.settings.seed,
+            self.design.limits, self.settings.seed, average=method == AVERAGED,
         )  # fmt: skip
         facts: dict[str, Any] = {
             "n_weights": len(trained.weights[-1]),
@@ -205,7 +235,12 @@ class Segmentation(Plan[Design]):
             "last_gap": trained.gaps[-1],
         }
         if has_course:
-            facts |= course_of(trained, self.surrogate, l2, is_value=method == "trw").facts()
+            errors = None
+            if has_errors:
+                errors = trained.errors(self.horses.test, self.horses.test_labels)
+            is_value = method == "trw"
+            course = course_of(trained, self.surrogate, l2, is_value=is_value, errors=errors)
+            facts |= course.facts()
         labels = np.stack(trained.predict(self.horses.test)).astype(np.uint8)
         return Result(facts=facts, arrays={"labels": labels})
 
@@ -231,7 +266,8 @@ class Segmentation(Plan[Design]):
     def _courses(self, results: Results, l2: float) -> dict[str, Course]:
         found = {name: Course.of_facts(results[COURSE, l2, name].facts) for name in FOLLOWED}
         if l2 == self._chosen(results):
-            found[ALSO_FOLLOWED] = Course.of_facts(results[METHOD, ALSO_FOLLOWED].facts)
+            for name in ALSO_FOLLOWED:
+                found[name] = Course.of_facts(results[METHOD, name].facts)
         return found
 
     def _methods(

@@ -16,20 +16,33 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Course:
-    """Processor time, ``P(w)`` and certified gap (if there is one) after every iteration."""
+    """Processor time, ``P(w)`` and certified gap (if there is one) after every iteration.
+
+    ``errors`` are those of test pictures, where they were computed; ``steps`` mean lengths of the
+    steps of blocks.
+    """
 
     seconds: list[float]
     values: FloatArray
     gaps: list[float | None]
+    errors: list[float | None]
+    steps: list[float | None]
 
     def facts(self) -> dict[str, Any]:
         """The same in lists, which can be stored."""
-        return {"seconds": self.seconds, "values": self.values.tolist(), "gaps": self.gaps}
+        return {
+            "seconds": self.seconds,
+            "values": self.values.tolist(),
+            "gaps": self.gaps,
+            "errors": self.errors,
+            "steps": self.steps,
+        }
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Course:
         """The course that was stored."""
-        return cls(list(facts["seconds"]), np.array(facts["values"]), list(facts["gaps"]))
+        lists = (list(facts[name]) for name in ("gaps", "errors", "steps"))
+        return cls(list(facts["seconds"]), np.array(facts["values"]), *lists)
 
     def iterations_to(self, optimum: float, share: float) -> int | None:
         """Iterations after which the objective stays within a share of the optimum."""
@@ -42,14 +55,38 @@ class Course:
         count = self.iterations_to(optimum, share)
         return None if count is None else self.seconds[count - 1]
 
+    def seconds_to_error(self, error: float) -> float | None:
+        """Processor time from which the test error, where it was computed, stays below this."""
+        known = [
+            (seconds, own)
+            for seconds, own in zip(self.seconds, self.errors, strict=True)
+            if own is not None
+        ]
+        above = [number for number, (_, own) in enumerate(known) if own > error]
+        first = above[-1] + 1 if above else 0
+        return None if first == len(known) else known[first][0]
 
-def course_of(trained: Trained, surrogate: Surrogate, l2: float, *, is_value: bool) -> Course:
+    def mean_step(self, begin: int, end: int) -> float | None:
+        """Mean length of the steps of blocks in some passes."""
+        known = [step for step in self.steps[begin:end] if step is not None]
+        return float(np.mean(known)) if known else None
+
+
+def course_of(
+    trained: Trained,
+    surrogate: Surrogate,
+    l2: float,
+    *,
+    is_value: bool,
+    errors: list[float | None] | None = None,
+) -> Course:
     """Value all weights; ``is_value`` says that the training's own objective is ``P``."""
     if is_value:
         values = [float(row["objective"]) for row in trained.crf.trace_]
     else:
         values = [surrogate.value(weights, l2) for weights in trained.weights]
-    return Course(trained.seconds, np.array(values), trained.gaps)
+    none: list[float | None] = [None] * len(values)
+    return Course(trained.seconds, np.array(values), trained.gaps, errors or none, trained.steps)
 
 
 def optimum_of(courses: Iterable[Course]) -> float:
@@ -89,12 +126,35 @@ def trace_rows(l2: float, courses: Mapping[str, Course], optimum: float) -> list
             "objective": float(value),
             "suboptimality": float(value) / optimum - 1.0,
             "gap": None if gap is None else gap / optimum,
+            "test_error": error,
         }
         for method, course in courses.items()
-        for number, (seconds, value, gap) in enumerate(
-            zip(course.seconds, course.values, course.gaps, strict=True)
+        for number, (seconds, value, gap, error) in enumerate(
+            zip(course.seconds, course.values, course.gaps, course.errors, strict=True)
         )
     ]
+
+
+def error_row(method: str, course: Course, final: float) -> dict[str, Any]:
+    """When the test error of a method came within one and half a point of ``final``."""
+    known = [error for error in course.errors if error is not None]
+    return {
+        "method": method,
+        "seconds_to_1_point": course.seconds_to_error(final + 0.01),
+        "seconds_to_half_a_point": course.seconds_to_error(final + 0.005),
+        "seconds": course.seconds[-1],
+        "test_error": known[-1],
+    }
+
+
+def step_row(l2: float, course: Course) -> dict[str, Any]:
+    """How long the steps of the blocks were, in the first and the last passes."""
+    n = len(course.steps)
+    return {
+        "l2": l2,
+        "first_passes": course.mean_step(0, 5),
+        "last_passes": course.mean_step(max(n - 5, 0), n),
+    }
 
 
 def variant_row(name: str, course: Course, optimum: float) -> dict[str, Any]:

@@ -32,14 +32,19 @@ from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.learners.linear_model import LinearModel, LinearPart
 from fieldfit.objectives.mle_struct import MLEStruct
 
-__all__ = ["BlockWithCurvature", "DualBlock", "DualModel", "GraphBlock", "graph_blocks"]
+__all__ = [
+    "SWEEPS",
+    "BlockWithCurvature",
+    "DualBlock",
+    "DualModel",
+    "GraphBlock",
+    "graph_blocks",
+]
 
 #: Messages to this: margins of a point then agree to about as much.
 MARGINALS_TOL = 1e-10
-#: Sweeps for a point where any number of them gives one, in the first passes and after so many.
-#: At first 2, 4 and 8 made no difference; in the end what messages lack is what is left of the gap,
-#: and with 4 small grids took three times the passes that they took with 16.
-SWEEPS, LATER_SWEEPS, LATER = 4, 16, 25
+#: Sweeps for a point where any number of them gives one: at first 2, 4 and 8 made no difference.
+SWEEPS = 4
 
 
 class DualBlock(Protocol):
@@ -74,10 +79,10 @@ class DualBlock(Protocol):
         """A point of largest linear score."""
         ...
 
-    def marginals(self, potentials: FloatArray, n_passes: int = 0) -> FloatArray | None:
+    def marginals(self, potentials: FloatArray, n_sweeps: int = SWEEPS) -> FloatArray | None:
         """A point near the largest ``<th, x> + H(x)``, or ``None`` where messages find none.
 
-        The more passes have been made, the nearer it should be.
+        Where any number of sweeps gives a point, so many are made at most.
         """
         ...
 
@@ -161,18 +166,17 @@ class GraphBlock:
     def find(self, slopes: FloatArray) -> Point:
         return find_point(self._oracle, self._part.batch, slopes)
 
-    def marginals(self, potentials: FloatArray, n_passes: int = 0) -> FloatArray | None:
+    def marginals(self, potentials: FloatArray, n_sweeps: int = SWEEPS) -> FloatArray | None:
         flat = potentials
-        if self._scale is not None:
-            if not self._scale.all():  # examples without weight, whose potentials are lost
-                return None
-            flat = potentials / self._scale
+        if self._scale is not None:  # beliefs of examples without weight do not matter
+            flat = np.zeros_like(potentials)
+            np.divide(potentials, self._scale, out=flat, where=self._scale > 0.0)
         batch = self._part.batch
         given = Potentials.from_flat(
             batch.graph, flat[: self._cut].copy(), flat[self._cut :].copy()
         )
         if self._points is not None:
-            return self._points.find(given, SWEEPS if n_passes < LATER else LATER_SWEEPS)
+            return self._points.find(given, n_sweeps)
         found = self._inference.run_batch(batch, given, init=self._last)
         self._last = found
         if not found.converged:

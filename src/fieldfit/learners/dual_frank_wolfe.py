@@ -34,13 +34,14 @@ from numpy.typing import NDArray
 from fieldfit._parallel import ordered_map
 from fieldfit._random_state import random_generator, require_random_state
 from fieldfit._typing import FloatArray
-from fieldfit._validation import require_instance
+from fieldfit._validation import require_flag, require_instance
 from fieldfit.errors import InvalidInputError
 from fieldfit.inference.frank_wolfe.active_set import LONGEST, ActiveSet, add_slopes, entropy
 from fieldfit.learners.base import Fit, Learner, Penalty, Validation, require_task
 from fieldfit.learners.checkpoint import State, restore_generator
-from fieldfit.learners.dual_blocks import DualModel
+from fieldfit.learners.dual_blocks import SWEEPS, DualModel
 from fieldfit.learners.dual_newton import DualNewton
+from fieldfit.learners.dual_quasi_newton import DualQuasiNewton
 from fieldfit.learners.loop import Method, Outcome, Row, Run, require_options
 from fieldfit.learners.problem import Problem
 from fieldfit.objectives.mle_struct import MLEStruct
@@ -52,6 +53,9 @@ CERTIFY_EVERY = 5
 #: Share of the labels in a start from them.  The rest keeps slopes finite; on photographs with a
 #: large penalty 0.9 and 0.999 took the same passes to 1 %, with a small one neither was better.
 LABEL_SHARE = 0.9
+#: Sweeps for marginal points after so many passes: what messages lack is then what is left of the
+#: gap, and with `SWEEPS` small grids took three times the passes that they took with so many.
+LATER_SWEEPS, LATER = 16, 25
 #: In a round of moves every block takes so many steps; rounds end when what is left to gain is
 #: below this fraction of the gap that the searches found, or after so many.
 MOVES, PATIENCE, MAX_ROUNDS = 3, 0.1, 30
@@ -78,6 +82,10 @@ class DualFrankWolfe(Learner):
         Passes without a better validation score that end a fit.
     checkpoint_every
         Passes between two checkpoints.
+    average
+        Whether the weights are a weighted average of all iterates of Frank-Wolfe steps, the last
+        ones with the largest weights, until the gap is closed.  The gap remains that of the last
+        iterate.  Newton's and quasi-Newton steps have no average.
     """
 
     uses_start: ClassVar[bool] = False
@@ -86,8 +94,10 @@ class DualFrankWolfe(Learner):
     random_state: int | None = 0
     patience: int = 10
     checkpoint_every: int = 10
+    average: bool = False
 
     def __post_init__(self) -> None:
+        require_flag("average", self.average)
         require_instance("objective", self.objective, MLEStruct, "MLEStruct()")
         require_options(self)
         require_random_state(self.random_state)
@@ -110,10 +120,12 @@ class DualFrankWolfe(Learner):
         model = problem.dual_model(self.objective)
         l2 = _checked_l2(penalty, len(model.statistics))
         method: Method
-        if self.objective.points == "marginals" and model.with_curvature:
+        if self.objective.step == "quasi-newton":
+            method = DualQuasiNewton(self.objective, model, l2, self.random_state)
+        elif self.objective.points == "marginals" and model.with_curvature:
             method = DualNewton(self.objective, model, l2)
         else:
-            method = Passes(self.objective, model, l2, self.random_state)
+            method = Passes(self.objective, model, l2, self.random_state, self.average)
         run = Run(
             self,
             method,
@@ -142,9 +154,18 @@ class Passes(Method):
     """The blocks, the residual that couples them, and the best bound so far."""
 
     def __init__(
-        self, objective: MLEStruct, model: DualModel, l2: FloatArray, random_state: int | None
+        self,
+        objective: MLEStruct,
+        model: DualModel,
+        l2: FloatArray,
+        random_state: int | None,
+        average: bool,
     ) -> None:
         self.objective, self.model = objective, model
+        #: Weighted average of the residuals after every group of blocks, and how many there were.
+        self.averages = average
+        self.mean_residual = np.zeros(len(l2))
+        self.n_averaged = 0
         self.inverse = 1.0 / l2
         self.generator = random_generator(random_state)
         self.n_passes = 0
@@ -178,7 +199,20 @@ class Passes(Method):
 
     @property
     def weights(self) -> FloatArray:
+        is_proved = self.outcome is not None and self.outcome.converged
+        if self.averages and self.n_averaged and not is_proved:
+            return self.inverse * self.mean_residual
+        return self.last_weights
+
+    @property
+    def last_weights(self) -> FloatArray:
+        """Those of the beliefs of the blocks."""
         return self.inverse * self.residual
+
+    def _average(self) -> None:
+        """Iterate ``k`` has a weight in proportion to ``k``."""
+        self.mean_residual += 2.0 / (self.n_averaged + 2.0) * (self.residual - self.mean_residual)
+        self.n_averaged += 1
 
     def value(self) -> float:
         """The dual, never above the smallest penalised objective."""
@@ -197,14 +231,17 @@ class Passes(Method):
         order = self.generator.permutation(n_blocks)
         at_once = n_blocks if certifies else AT_ONCE
         self.predicted = 0.0
+        steps: list[float] = []
         for begin in range(0, n_blocks, at_once):
             chosen = order[begin : begin + at_once]
-            weights = self.weights.copy()
+            weights = self.last_weights.copy()
             search = partial(self._search, weights=weights, certifies=certifies)
             found = ordered_map(search, chosen.tolist(), self.model.n_jobs)
             for block, (point, gap) in zip(chosen.tolist(), found, strict=True):
                 self.predicted += gap
-                self._move(block, point, self.n_passes * n_blocks + begin)
+                steps.append(self._move(block, point, self.n_passes * n_blocks + begin))
+            if self.averages:
+                self._average()
         if certifies:
             self.upper = min(self.upper, before + self.predicted)
         if self.objective.directions == "pairwise":
@@ -217,14 +254,19 @@ class Passes(Method):
                 True, f"converged: the objective is within {gap:.3g} of the optimum, certified"
             )
         self.is_consistent = True
-        return {"objective": value, "gap": gap, "unconverged": 0.0}
+        row: Row = {"objective": value, "gap": gap, "unconverged": 0.0}
+        if self.objective.directions == "frank-wolfe":
+            row["mean_step"] = float(np.mean(steps))
+        return row
 
     def _search(self, block: int, weights: FloatArray, certifies: bool) -> tuple[FloatArray, float]:
         """A new point, and its Frank-Wolfe gap at these weights: at most so much can be gained."""
         active, given = self.active_sets[block], self.model.blocks[block]
         potentials = given.potentials(weights)
         if self.objective.points == "marginals":
-            marginal = given.marginals(potentials, self.n_passes)
+            marginal = given.marginals(
+                potentials, SWEEPS if self.n_passes < LATER else LATER_SWEEPS
+            )
             if marginal is not None:
                 gain = self._gain_of(block, potentials, marginal)
                 if gain > 0.0:  # it may not be near enough to help
@@ -252,13 +294,14 @@ class Passes(Method):
         upper = self.model.blocks[block].find(slopes).upper_bound
         return max(upper - float(slopes @ marginal), 0.0)
 
-    def _move(self, block: int, point: FloatArray, n_searches: int) -> None:
+    def _move(self, block: int, point: FloatArray, n_searches: int) -> float:
+        """A step towards a new point; returns its length (0 for a pairwise one)."""
         active = self.active_sets[block]
         features = self.model.blocks[block].features(point)
         if self.objective.directions == "pairwise":
             place = active.add(point, features, 0.0)
             active.move_weights(self.residual, 0.0, 1, place)
-            return
+            return 0.0
         step = None
         if self.objective.step == "fixed":
             n_blocks = len(self.active_sets)
@@ -266,7 +309,7 @@ class Passes(Method):
             if self.objective.mode == "block":
                 step = min(1.0, 2.0 * n_blocks / (n_searches + 2.0 * n_blocks))
             step = min(step, LONGEST)
-        active.step_towards(point, features, 0.0, self.residual, step)
+        return active.step_towards(point, features, 0.0, self.residual, step)
 
     def _move_atom_weights(self) -> None:
         target = PATIENCE * self.predicted
@@ -286,11 +329,14 @@ class Passes(Method):
     # -- state ----------------------------------------------------------------------------
 
     def state(self) -> State:
-        arrays: dict[str, NDArray[Any]] = {"residual": self.residual}
+        arrays: dict[str, NDArray[Any]] = {
+            "residual": self.residual, "mean_residual": self.mean_residual
+        }  # fmt: skip
         for number, active in enumerate(self.active_sets):
             arrays |= {f"{number}.{name}": array for name, array in active.state().items()}
         numbers = {
             "n_passes": self.n_passes,
+            "n_averaged": self.n_averaged,
             "upper": None if np.isinf(self.upper) else self.upper,
             "promised": None if np.isinf(self.predicted) else self.predicted,
             "generator": self.generator.bit_generator.state,
@@ -303,6 +349,8 @@ class Passes(Method):
         self.predicted = state.number("promised", default=np.inf)
         restore_generator(self.generator, state)
         self.residual[:] = state.array("residual", self.residual.shape)
+        self.mean_residual[:] = state.array("mean_residual", self.residual.shape)
+        self.n_averaged = state.integer("n_averaged", 0)
         for number, active in enumerate(self.active_sets):
             active.restore(state.part(f"{number}.", {}))
 

@@ -123,7 +123,7 @@ class MatchingBlock:
     def find(self, slopes: FloatArray) -> Point:
         return best_edges(self._example.polytope, slopes)
 
-    def marginals(self, potentials: FloatArray, n_passes: int = 0) -> FloatArray | None:
+    def marginals(self, potentials: FloatArray, n_sweeps: int = 0) -> FloatArray | None:
         given = self._example
         weights = potentials[: given.polytope.n_edges] / given.weight
         found = matching_point(given.polytope, weights, self._rho, self._tol, init=self._last)

@@ -56,7 +56,10 @@ class MLEStruct(Objective):
         on trees, `RoofDuality` for binary pairs, `LinearProgram` otherwise.
     step
         ``"line-search"``: the best step.  ``"fixed"``: ``2 / (t + 2)`` for batches of all examples
-        and ``2M / (t + 2M)`` for blocks, without looking.
+        and ``2M / (t + 2M)`` for blocks, without looking.  ``"quasi-newton"``: L-BFGS moves the
+        weights, blocks follow by messages, and MAP searches certify
+        (`learners/dual_quasi_newton.py`); needs ``points="marginals"``, and ``mode``,
+        ``directions`` and ``start`` do not matter.
     mode
         ``"block"``: weights move after every example.  ``"batch"``: after a search for every
         example.
@@ -96,7 +99,7 @@ class MLEStruct(Objective):
     learner_name: ClassVar[str] = "dual-frank-wolfe"
     entropy: Entropy = field(default_factory=TreeReweighted, kw_only=False)
     oracle: MapSearch | None = None
-    step: Literal["line-search", "fixed"] = "line-search"
+    step: Literal["line-search", "fixed", "quasi-newton"] = "line-search"
     mode: Literal["block", "batch"] = "block"
     directions: Literal["pairwise", "frank-wolfe"] = "pairwise"
     points: Literal["vertices", "marginals"] = "vertices"
@@ -106,12 +109,17 @@ class MLEStruct(Objective):
     def __post_init__(self) -> None:
         require_instance("entropy", self.entropy, Entropy, "TreeReweighted() or Bethe()")
         require_oracle(self.oracle)
-        require_one_of("step", self.step, ("line-search", "fixed"))
+        require_one_of("step", self.step, ("line-search", "fixed", "quasi-newton"))
         require_one_of("mode", self.mode, ("block", "batch"))
         require_one_of("directions", self.directions, ("pairwise", "frank-wolfe"))
         require_one_of("points", self.points, ("vertices", "marginals"))
         require_one_of("start", self.start, ("uniform", "labels"))
         require_number("tol", self.tol, above=0)
+        if self.step == "quasi-newton" and self.points != "marginals":
+            raise InvalidInputError(
+                "points must be 'marginals' for step='quasi-newton', whose beliefs come from "
+                f"messages, got {self.points!r}"
+            )
         if self.step == "fixed" and self.directions == "pairwise":
             raise InvalidInputError(
                 "step must be 'line-search' for pairwise directions, got 'fixed'; fixed steps go "
