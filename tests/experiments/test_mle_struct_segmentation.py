@@ -43,6 +43,7 @@ SMALL = experiment.Design(
     n_test=5,
     side=16,
     penalties=(50.0, 500.0),
+    followed=(50.0, 500.0),
     n_variants=3,
     limits=Limits(max_iter=30, n_passes=8, n_map_passes=4, n_epochs=2),
 )
@@ -189,7 +190,13 @@ def test_the_whole(tmp_path, monkeypatch):
         speed = list(csv.DictReader(file))
     assert {float(row["l2"]) for row in speed} == set(SMALL.penalties)
     report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    for words in ("## What was tried", "## What was found", "curves.png", "errors.png", "pictures.png"):
+    for words in (
+        "## What was tried",
+        "## What was found",
+        "curves.png",
+        "errors.png",
+        "pictures.png",
+    ):
         assert words in report
     assert (tmp_path / "out" / "curves.png").is_file()
     with open(tmp_path / "out" / "errors.csv", encoding="utf-8") as file:

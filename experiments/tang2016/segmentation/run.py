@@ -49,6 +49,7 @@ from experiments.tang2016.segmentation.times import (
     trace_rows,
     variant_row,
 )
+from fieldfit import InvalidInputError
 
 #: Share of the training pictures that the penalty is chosen on.
 HELD_OUT = 0.25
@@ -61,14 +62,18 @@ class Design:
     """Size of the experiment.
 
     ``penalties`` are for `n_training` pictures; with fewer they shrink in proportion, so that a
-    picture's share is the same.  Variants of MLE-Struct are compared on ``n_variants`` pictures.
+    picture's share is the same.  Trainings are followed for those in ``followed``, of which the one
+    that held-out pictures choose must be one.  Variants of MLE-Struct (``variants``) are compared
+    on ``n_variants`` pictures.
     """
 
     n_training: int = 100
     n_test: int = 115
     side: int = 64
     penalties: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4)
+    followed: tuple[float, ...] = (3e3, 3e4)
     n_variants: int = 30
+    variants: tuple[str, ...] = tuple(VARIANTS)[:3]
     limits: Limits = field(default_factory=Limits)
 
 
@@ -78,6 +83,7 @@ QUICK = Design(
     n_test=40,
     side=32,
     penalties=(1.5e3, 5e3),
+    followed=(1.5e3, 5e3),
     n_variants=20,
     limits=Limits(max_iter=50, n_passes=15, n_map_passes=15, n_epochs=10),
 )
@@ -98,12 +104,12 @@ class Segmentation(Plan[Design]):
 
     def tasks(self) -> Sequence[Task]:
         """``("held-out", l2)``, ``("course", l2, method)``, ``("method" or "variant", name)``."""
-        penalties = self.design.penalties
+        design = self.design
         return [
-            *((HELD_OUT_ERROR, l2) for l2 in penalties),
-            *((COURSE, l2, method) for l2 in penalties for method in FOLLOWED),
+            *((HELD_OUT_ERROR, l2) for l2 in design.penalties),
+            *((COURSE, l2, method) for l2 in design.followed for method in FOLLOWED),
             *((METHOD, method) for method in METHODS if method not in FOLLOWED),
-            *((VARIANT, name) for name in ("trw", "trw-loose", *VARIANTS)),
+            *((VARIANT, name) for name in ("trw", "trw-loose", *design.variants)),
         ]
 
     def run_task(self, task: Task, results: Results) -> Result:
@@ -127,7 +133,7 @@ class Segmentation(Plan[Design]):
         trace: list[dict[str, Any]] = []
         steps: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
-        for l2 in design.penalties:
+        for l2 in design.followed:
             courses = self._courses(results, l2)
             optimum = optimum_of(courses.values())
             error = results[HELD_OUT_ERROR, l2].facts["error"]
@@ -156,6 +162,7 @@ class Segmentation(Plan[Design]):
             n_variants=design.n_variants,
             horse_share=float(np.mean([np.mean(truth) for truth in horses.test_labels])),
             chosen=chosen,
+            held_out={l2: results[HELD_OUT_ERROR, l2].facts["error"] for l2 in design.penalties},
         )
         return Outcome(
             rows=rows,
@@ -184,8 +191,8 @@ class Segmentation(Plan[Design]):
         )
         for method in METHODS:
             train(objective_of(method), pictures, labels, 100.0, limits, 0).predict(pictures[:1])
-        for objective in VARIANTS.values():
-            train(objective, pictures, labels, 100.0, limits, 0)
+        for name in self.design.variants:
+            train(VARIANTS[name], pictures, labels, 100.0, limits, 0)
 
     @cached_property
     def horses(self) -> Horses:
@@ -259,9 +266,15 @@ class Segmentation(Plan[Design]):
 
     def _chosen(self, results: Results) -> float:
         """The penalty of smallest error on held-out pictures."""
-        return min(
+        chosen = min(
             self.design.penalties, key=lambda l2: float(results[HELD_OUT_ERROR, l2].facts["error"])
         )
+        if chosen not in self.design.followed:
+            raise InvalidInputError(
+                f"followed must have the penalty that was chosen, {chosen:g}, got "
+                f"{self.design.followed}"
+            )
+        return chosen
 
     def _courses(self, results: Results, l2: float) -> dict[str, Course]:
         found = {name: Course.of_facts(results[COURSE, l2, name].facts) for name in FOLLOWED}
