@@ -81,16 +81,16 @@ SPEED = """
 ## Objective against time
 
 `P(w)` is the penalised tree-reweighted likelihood. It is computed at the weights of every iteration
-or pass, which is not timed, with messages to {tol:g}; the optimum is the smallest value that any
-method reached. A method is within 1 % from when its `P` *stays* there. *Times* is seconds to 1 %
-divided by those of `mle-struct`.
+or pass, which is not timed, with messages to {tol:g} (double loops know it themselves); the optimum
+is the smallest value that any method reached. A method is within 1 % from when its `P` *stays*
+there. *Times* is seconds to 1 % divided by those of `mle-struct`.
 """
 
 ERRORS = """
 ## Test error against time
 
 With l2 = {chosen:g}. Seconds until the test error stays within one point, and half a point, of that
-of `trw` in the end. Errors are computed for the first {n_first} iterations, every fourth one
+of `trw` in the end. Errors are computed for the first {n_first} iterations, every fifth one
 after that, and the last; this is not timed.
 """
 

@@ -71,7 +71,7 @@ class Design:
     n_test: int = 115
     side: int = 64
     penalties: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4)
-    followed: tuple[float, ...] = (3e3, 3e4)
+    followed: tuple[float, ...] = (3e3,)
     n_variants: int = 30
     variants: tuple[str, ...] = tuple(VARIANTS)[:3]
     limits: Limits = field(default_factory=Limits)
@@ -245,7 +245,7 @@ class Segmentation(Plan[Design]):
             errors = None
             if has_errors:
                 errors = trained.errors(self.horses.test, self.horses.test_labels)
-            is_value = method == "trw"
+            is_value = method in DOUBLE_LOOPS
             course = course_of(trained, self.surrogate, l2, is_value=is_value, errors=errors)
             facts |= course.facts()
         labels = np.stack(trained.predict(self.horses.test)).astype(np.uint8)

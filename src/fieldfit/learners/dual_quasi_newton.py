@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from fieldfit._parallel import ordered_map
 from fieldfit._random_state import random_generator
 from fieldfit._typing import FloatArray
+from fieldfit.errors import FileFormatError
 from fieldfit.inference.frank_wolfe.active_set import add_slopes, entropy
 from fieldfit.learners.checkpoint import State
 from fieldfit.learners.dual_blocks import SWEEPS, DualModel
@@ -68,6 +69,13 @@ def sample_sizes(n_blocks: int) -> list[int]:
     while -(-sizes[0] // 2) >= FIRST_BLOCKS:
         sizes.insert(0, -(-sizes[0] // 2))
     return sizes
+
+
+def _permutation(stored: FloatArray) -> NDArray[np.int64]:
+    """The order of the blocks, as a checkpoint holds it."""
+    if not np.array_equal(np.sort(stored), np.arange(len(stored))):
+        raise FileFormatError("expected 'order' to have every block once, found another array")
+    return stored.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class DualQuasiNewton(Method):
         self.n_sweeps = SWEEPS
         self.is_cold = np.ones(n_blocks, dtype=bool)
         self._weights = np.zeros(n_weights)
-        self.sums: _Sums | None = None
+        self.sums = _Sums(np.zeros(n_weights), 0.0, 0.0)
         # at weights of zero the objective is the entropy
         self.upper = sum(block.largest_entropy() for block in model.blocks)
         self.best = self._weights.copy()
@@ -135,16 +143,18 @@ class DualQuasiNewton(Method):
     def begin(self, start: FloatArray) -> None:
         """Starts at weights of zero, whatever is given: the answer does not depend on it."""
         self.is_consistent = False
-        self.sums = self._evaluate(self._weights, self.order[: self.n_used])
-        self.is_consistent = True
-        if self.sums is None:
+        found = self._evaluate(self._weights, self.order[: self.n_used])
+        if found is None:
             self._stop("messages do not get any further; points='vertices' needs none")
+        else:
+            self.sums = found
+        self.is_consistent = True
 
     def step(self) -> Row:
         self.is_consistent = False
-        before = self._value(self._weights, self._now)
+        before = self._value(self._weights, self.sums)
         is_lower = self._move()
-        fall = before - self._value(self._weights, self._now)
+        fall = before - self._value(self._weights, self.sums)
         if self.n_used < len(self.order):
             if fall <= LITTLE * abs(before - fall):
                 self._grow()
@@ -178,7 +188,10 @@ class DualQuasiNewton(Method):
             slope = float(self._gradient(weights, found) @ direction)
             return self._value(weights, found), slope
 
-        value, gradient = self._value(self._weights, self._now), self._now_gradient()
+        value, gradient = (
+            self._value(self._weights, self.sums),
+            self._gradient(self._weights, self.sums),
+        )
         noise = 0.1 * self.objective.tol * max(1.0, abs(value))
         while True:
             direction = -gradient
@@ -207,7 +220,7 @@ class DualQuasiNewton(Method):
         self.pairs.changes *= ratio
         self.pairs.curvatures *= ratio
         self.pairs.scale /= ratio
-        self.sums, self.n_used = self._now + added, larger
+        self.sums, self.n_used = self.sums + added, larger
         self._remember(self.sums)
 
     def _improve_messages(self) -> None:
@@ -223,14 +236,6 @@ class DualQuasiNewton(Method):
         self.outcome = Outcome(False, f"stopped without convergence: {reason}")
 
     # -- values ---------------------------------------------------------------------------
-
-    @property
-    def _now(self) -> _Sums:
-        assert self.sums is not None
-        return self.sums
-
-    def _now_gradient(self) -> FloatArray:
-        return self._gradient(self._weights, self._now)
 
     def _statistics(self) -> FloatArray:
         """Those of the labels of the sample."""
@@ -290,7 +295,7 @@ class DualQuasiNewton(Method):
     def _may_prove(self) -> bool:
         """Whether searches for all blocks are worth their time."""
         bound = self.mixture.bound()
-        hoped = self._value(self._weights, self._now) - bound
+        hoped = self._value(self._weights, self.sums) - bound
         return hoped <= max(
             SMALL_ENOUGH * self._target(), MUCH_SMALLER * max(self.upper - bound, 0.0)
         )
@@ -311,10 +316,10 @@ class DualQuasiNewton(Method):
     # -- state ----------------------------------------------------------------------------
 
     def state(self) -> State:
-        sums, pairs, mixture = self._now, self.pairs, self.mixture
+        sums, pairs, mixture = self.sums, self.pairs, self.mixture
         arrays = {
             "weights": self._weights.copy(), "best": self.best.copy(),
-            "features": sums.features.copy(), "order": self.order.copy(),
+            "features": sums.features.copy(), "order": self.order.astype(np.float64),
             "steps": pairs.steps.copy(), "changes": pairs.changes.copy(),
             "curvatures": pairs.curvatures.copy(), "entropies": mixture.entropies.copy(),
             "residuals": mixture.residuals.copy(), "shares": mixture.shares.copy(),
@@ -330,7 +335,7 @@ class DualQuasiNewton(Method):
         shape = self._weights.shape
         self._weights = state.array("weights", shape).copy()
         self.best = state.array("best", shape).copy()
-        self.order = state.array("order", self.order.shape).astype(self.order.dtype)
+        self.order = _permutation(state.array("order", self.order.shape))
         features = state.array("features", shape).copy()
         self.sums = _Sums(features, state.number("entropy"), state.number("linear"))
         pairs, mixture = self.pairs, self.mixture
@@ -340,6 +345,10 @@ class DualQuasiNewton(Method):
         pairs.scale = state.number("scale")
         pairs.count, pairs.newest = state.integer("count", 0), state.integer("newest", -1)
         self.n_used = state.integer("n_used", 1)
+        if self.n_used not in self.sizes:
+            raise FileFormatError(
+                f"expected 'n_used' to be one of {self.sizes}, found {self.n_used}"
+            )
         self.n_sweeps = state.integer("n_sweeps", 1)
         self.upper = state.number("upper")
         n_points = state.integer("n_points", 1)
