@@ -232,7 +232,7 @@ def test_averaged_weights():
 
     def weights(average):
         noted = Weights()
-        learner = DualFrankWolfe(objective, max_iter=n_passes, average=average)
+        learner = DualFrankWolfe(objective, max_iter=n_passes, averaging=average)
         _Noted.note, _Noted.learner = noted, learner
         crf = ff.GridCRF(objective, l2=30.0, learner=_Noted())
         with pytest.warns(ConvergenceWarning):
@@ -262,7 +262,9 @@ def test_averages_end_with_the_gap():
     X, Y = grids(6, (3, 3), 12)
     objective = MLEStruct(tol=1e-5)
     fits = [
-        ff.GridCRF(objective, l2=10.0, learner=DualFrankWolfe(objective, average=average)).fit(X, Y)
+        ff.GridCRF(objective, l2=10.0, learner=DualFrankWolfe(objective, averaging=average)).fit(
+            X, Y
+        )
         for average in (False, True)
     ]
     assert fits[0].converged_
@@ -274,7 +276,7 @@ def test_averaged_fits_are_resumed(tmp_path):
     objective = MLEStruct(directions="frank-wolfe", tol=1e-9)
 
     def fit(max_iter, name):
-        learner = DualFrankWolfe(objective, max_iter=max_iter, average=True, checkpoint_every=5)
+        learner = DualFrankWolfe(objective, max_iter=max_iter, averaging=True, checkpoint_every=5)
         with pytest.warns(ConvergenceWarning):
             return ff.GridCRF(objective, l2=30.0, learner=learner).fit(
                 X, Y, checkpoint=tmp_path / name
@@ -283,3 +285,11 @@ def test_averaged_fits_are_resumed(tmp_path):
     whole = fit(15, "whole")
     fit(5, "parts")
     np.testing.assert_array_equal(fit(15, "parts").weights_, whole.weights_)
+
+
+def test_quasi_newton_steps_are_not_averaged():
+    X, Y = grids(3, (2, 2), 14)
+    objective = quasi_newton(1e-4)
+    learner = DualFrankWolfe(objective, averaging=True)
+    with pytest.raises(InvalidInputError, match="averaging must be False for Newton's and quasi-"):
+        ff.GridCRF(objective, l2=1.0, learner=learner).fit(X, Y)

@@ -164,7 +164,7 @@ def learner_of(
         if objective.step == "quasi-newton":
             max_iter = limits.n_steps
         return DualFrankWolfe(
-            objective, max_iter=max_iter, random_state=seed, patience=ENDLESS, average=average
+            objective, max_iter=max_iter, random_state=seed, patience=ENDLESS, averaging=average
         )
     if not objective.is_smooth:
         return Adam(max_iter=limits.n_epochs, random_state=seed, patience=ENDLESS)

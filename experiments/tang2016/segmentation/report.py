@@ -63,7 +63,7 @@ penalty and kernels, and one thread; *seconds* are processor time of training.
   search, towards beliefs at the current weights after at most four sweeps of messages; roof duality
   certifies every fifth pass. Beliefs start near the labels. (`points="marginals"`,
   `directions="frank-wolfe"`, `start="labels"`.) `mle-struct-averaged` is the same with the weighted
-  average of its iterates (`DualFrankWolfe(average=True)`).
+  average of its iterates (`DualFrankWolfe(averaging=True)`).
 - `mle-struct-map`: as in the paper, every step goes towards a solution of roof duality (QPBO), and
   beliefs start uniform; line search, blocks.
 - `trw`: the double loop, L-BFGS around tree-reweighted message passing to {tol:g}, which starts

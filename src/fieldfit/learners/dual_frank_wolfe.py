@@ -82,10 +82,10 @@ class DualFrankWolfe(Learner):
         Passes without a better validation score that end a fit.
     checkpoint_every
         Passes between two checkpoints.
-    average
+    averaging
         Whether the weights are a weighted average of all iterates of Frank-Wolfe steps, the last
         ones with the largest weights, until the gap is closed.  The gap remains that of the last
-        iterate.  Newton's and quasi-Newton steps have no average.
+        iterate.  Refused for Newton's and quasi-Newton steps.
     """
 
     uses_start: ClassVar[bool] = False
@@ -94,10 +94,10 @@ class DualFrankWolfe(Learner):
     random_state: int | None = 0
     patience: int = 10
     checkpoint_every: int = 10
-    average: bool = False
+    averaging: bool = False
 
     def __post_init__(self) -> None:
-        require_flag("average", self.average)
+        require_flag("averaging", self.averaging)
         require_instance("objective", self.objective, MLEStruct, "MLEStruct()")
         require_options(self)
         require_random_state(self.random_state)
@@ -125,7 +125,12 @@ class DualFrankWolfe(Learner):
         elif self.objective.points == "marginals" and model.with_curvature:
             method = DualNewton(self.objective, model, l2)
         else:
-            method = Passes(self.objective, model, l2, self.random_state, self.average)
+            method = Passes(self.objective, model, l2, self.random_state, self.averaging)
+        if self.averaging and not isinstance(method, Passes):
+            raise InvalidInputError(
+                "averaging must be False for Newton's and quasi-Newton steps, whose iterates are "
+                "not averaged, got True"
+            )
         run = Run(
             self,
             method,
@@ -159,11 +164,11 @@ class Passes(Method):
         model: DualModel,
         l2: FloatArray,
         random_state: int | None,
-        average: bool,
+        averaging: bool,
     ) -> None:
         self.objective, self.model = objective, model
         #: Weighted average of the residuals after every group of blocks, and how many there were.
-        self.averages = average
+        self.averages = averaging
         self.mean_residual = np.zeros(len(l2))
         self.n_averaged = 0
         self.inverse = 1.0 / l2
