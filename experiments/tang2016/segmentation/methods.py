@@ -53,8 +53,8 @@ BOOK_SWEEPS = 40
 #: Most sweeps with Bethe's entropy: where messages do not converge, more do not help.
 BETHE_SWEEPS = 50
 
-#: Test errors are computed for so many iterations, then for every fifth one and the last.
-N_FIRST, EVERY = 10, 5
+#: Test errors are computed whenever processor time has grown by this factor, and in the end.
+LATER = 1.5
 
 SINGLE_LOOP = "mle-struct"
 #: Frank-Wolfe steps of blocks towards marginals.
@@ -66,8 +66,8 @@ SEARCHES = "mle-struct-map"
 #: Double loops for the same objective as MLE-Struct's.
 DOUBLE_LOOPS = ("trw", "trw-loose", "trw-afresh")
 METHODS = (
-    SINGLE_LOOP, BLOCKS, AVERAGED, SEARCHES, *DOUBLE_LOOPS, "bethe", "pseudo-likelihood",
-    "max-margin",
+    SINGLE_LOOP, BLOCKS, AVERAGED, SEARCHES, *DOUBLE_LOOPS, "pseudo-likelihood", "max-margin",
+    "bethe",
 )  # fmt: skip
 
 #: What was tried for MLE-Struct.
@@ -224,15 +224,15 @@ class Trained:
         self, pictures: Sequence[FloatArray], labels: Sequence[LabelArray]
     ) -> list[float | None]:
         """Share of wrong pixels at the weights of some iterations, ``None`` at the others."""
-        found: list[float | None] = []
-        last = self.crf.weights_
-        for number, weights in enumerate(self.weights):
-            if number >= N_FIRST and number % EVERY and number + 1 < len(self.weights):
-                found.append(None)
+        found: list[float | None] = [None] * len(self.weights)
+        last, due = self.crf.weights_, 0.0
+        for number, (seconds, weights) in enumerate(zip(self.seconds, self.weights, strict=True)):
+            if seconds < due and number + 1 < len(self.weights):
                 continue
+            due = LATER * seconds
             self.crf.weights_ = weights
             given = zip(labels, self.predict(pictures), strict=True)
-            found.append(float(np.mean([np.mean(y != z) for y, z in given])))
+            found[number] = float(np.mean([np.mean(y != z) for y, z in given]))
         self.crf.weights_ = last
         return found
 

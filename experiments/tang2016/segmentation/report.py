@@ -12,11 +12,10 @@ from experiments.tang2016.segmentation.methods import (
     BLOCKS,
     BOOK_SWEEPS,
     DOUBLE_LOOPS,
-    EVERY,
     GAP,
+    LATER,
     LOOSE_TOL,
     MESSAGE_TOL,
-    N_FIRST,
     SINGLE_LOOP,
 )
 
@@ -90,8 +89,8 @@ ERRORS = """
 ## Test error against time
 
 With l2 = {chosen:g}. Seconds until the test error stays within one point, and half a point, of that
-of `trw` in the end. Errors are computed for the first {n_first} iterations, every fifth one
-after that, and the last; this is not timed.
+of `trw` in the end. Errors are computed whenever processor time has grown by a factor of {later:g},
+and in the end; this is not timed.
 """
 
 STEPS = """
@@ -216,7 +215,7 @@ def report(
     tried = ", ".join(f"{error:.2%} with {l2:g}" for l2, error in sizes.held_out.items())
     given = {
         **vars(sizes), "tried": tried, "tol": MESSAGE_TOL, "loose": LOOSE_TOL, "book": BOOK_SWEEPS,
-        "bethe": BETHE_SWEEPS, "n_first": N_FIRST, "every": EVERY,
+        "bethe": BETHE_SWEEPS, "later": LATER,
     }  # fmt: skip
     parts = [
         WHAT.format(**given),

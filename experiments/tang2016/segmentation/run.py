@@ -93,7 +93,7 @@ QUICK = Design(
 #: penalty, a method or a variant of MLE-Struct with the penalty that was chosen.
 HELD_OUT_ERROR, COURSE, METHOD, VARIANT = "held-out", "course", "method", "variant"
 #: Methods whose courses are followed for every penalty, and for the chosen one alone.
-FOLLOWED = (SINGLE_LOOP, BLOCKS, *DOUBLE_LOOPS)
+FOLLOWED = (SINGLE_LOOP, *DOUBLE_LOOPS, BLOCKS)
 ALSO_FOLLOWED = (AVERAGED, SEARCHES)
 
 
