@@ -141,12 +141,11 @@ def test_gaps_of_all_variants_are_certificates(horses, name):
 def test_a_course_has_to_stay_within_the_share():
     course = Course(
         [1.0, 2.0, 3.0, 4.0, 5.0], np.array([2.0, 1.005, 1.2, 1.004, 1.0]), [None] * 5,
-        [0.3, 0.1, None, 0.2, 0.1], [0.5, 0.5, None, 0.1, 0.1],
+        [0.3, 0.1, None, 0.2, 0.1],
     )  # fmt: skip
     assert course.seconds_to_error(0.15) == 5.0
     assert course.seconds_to_error(0.25) == 2.0
     assert course.seconds_to_error(0.05) is None
-    assert_allclose(course.mean_step(1, 4), 0.3)
     assert optimum_of([course]) == 1.0
     assert course.iterations_to(1.0, 0.01) == 4
     assert course.seconds_to(1.0, 0.01) == 4.0

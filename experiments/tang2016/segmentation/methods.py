@@ -215,11 +215,6 @@ class Trained:
         """Certified gap after every iteration, where there is one."""
         return [row.get("gap") for row in self.crf.trace_]
 
-    @property
-    def steps(self) -> list[float | None]:
-        """Mean length of the steps of the blocks in every pass, where there are such steps."""
-        return [row.get("mean_step") for row in self.crf.trace_]
-
     def errors(
         self, pictures: Sequence[FloatArray], labels: Sequence[LabelArray]
     ) -> list[float | None]:

@@ -9,7 +9,6 @@ from typing import Any
 from experiments.tables import markdown_table, text_table
 from experiments.tang2016.segmentation.methods import (
     BETHE_SWEEPS,
-    BLOCKS,
     BOOK_SWEEPS,
     DOUBLE_LOOPS,
     GAP,
@@ -97,7 +96,8 @@ STEPS = """
 ## Steps of the blocks
 
 Mean length of the steps of `mle-struct-blocks` that the line search finds, where 1 would go all the
-way to the beliefs of the current weights.
+way to the beliefs of the current weights; on {n_variants} of the pictures, penalties in proportion.
+The gap is certified, and relative to the objective of the dual.
 """
 
 VARIANTS_TEXT = """
@@ -189,9 +189,14 @@ def _error_table(errors: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def _step_table(steps: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    header = ["l2", "first five passes", "last five passes"]
+    header = ["l2", "first five passes", "last five passes", "gap in the end"]
     lines = [
-        [f"{row['l2']:g}", _number(row["first_passes"]), _number(row["last_passes"])]
+        [
+            f"{row['l2']:g}",
+            _number(row["first_passes"]),
+            _number(row["last_passes"]),
+            f"{row['gap']:.1e}",
+        ]
         for row in steps
     ]
     return header, lines
@@ -259,12 +264,10 @@ def _said(speed: Sequence[Row], l2: float, method: str) -> str:
     return "never" if own is None else f"{own:.1f} s, where `mle-struct` never stays there"
 
 
-def _about_blocks(speed: Sequence[Row], steps: Sequence[Row]) -> str:
-    """What the penalty does to the steps of blocks, and to how far they come."""
-    own = {row["l2"]: row for row in speed if row["method"] == BLOCKS}
+def _about_blocks(steps: Sequence[Row]) -> str:
+    """What the penalty does to the steps of blocks."""
     parts = [
-        f"{_number(row['last_passes'])} at {row['l2']:g} (in the end "
-        f"{own[row['l2']]['suboptimality']:.1%} off)"
+        f"{_number(row['last_passes'])} with {row['l2']:g} (a gap of {row['gap']:.1%} is left)"
         for row in steps
     ]
     return (
@@ -306,7 +309,7 @@ def _findings(
     lines.append(
         f"- It depends on the penalty (`trw` and `trw-loose`, relative to `mle-struct`): {over}."
     )
-    lines.append(_about_blocks(speed, steps))
+    lines.append(_about_blocks(steps))
     by_name = {row["method"]: row for row in rows}
     map_only = by_name["mle-struct-map"]
     reached = (

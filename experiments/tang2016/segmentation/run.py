@@ -35,6 +35,7 @@ from experiments.tang2016.segmentation.methods import (
     VARIANTS,
     Limits,
     Surrogate,
+    Trained,
     objective_of,
     train,
 )
@@ -45,7 +46,7 @@ from experiments.tang2016.segmentation.times import (
     error_row,
     optimum_of,
     speed_row,
-    step_row,
+    step_facts,
     trace_rows,
     variant_row,
 )
@@ -92,6 +93,8 @@ QUICK = Design(
 #: Kinds of tasks: the error of a penalty on held-out pictures, the course of a training with a
 #: penalty, a method or a variant of MLE-Struct with the penalty that was chosen.
 HELD_OUT_ERROR, COURSE, METHOD, VARIANT = "held-out", "course", "method", "variant"
+#: ... and how long the steps of blocks are with a penalty.
+STEPS = "steps"
 #: Methods whose courses are followed for every penalty, and for the chosen one alone.
 FOLLOWED = (SINGLE_LOOP, *DOUBLE_LOOPS, BLOCKS)
 ALSO_FOLLOWED = (AVERAGED, SEARCHES)
@@ -103,11 +106,12 @@ class Segmentation(Plan[Design]):
     full, quick = FULL, QUICK
 
     def tasks(self) -> Sequence[Task]:
-        """``("held-out", l2)``, ``("course", l2, method)``, ``("method" or "variant", name)``."""
+        """``(kind, l2)``, ``("course", l2, method)``, ``("method" or "variant", name)``."""
         design = self.design
         return [
             *((HELD_OUT_ERROR, l2) for l2 in design.penalties),
             *((COURSE, l2, method) for l2 in design.followed for method in FOLLOWED),
+            *((STEPS, l2) for l2 in design.penalties),
             *((METHOD, method) for method in METHODS if method not in FOLLOWED),
             *((VARIANT, name) for name in ("trw", "trw-loose", *design.variants)),
         ]
@@ -121,6 +125,8 @@ class Segmentation(Plan[Design]):
             l2 = float(task[1])
             is_chosen = l2 == self._chosen(results)
             return self._train(str(task[2]), l2, has_course=True, has_errors=is_chosen)
+        if kind == STEPS:
+            return Result(facts=step_facts(self._trained_on_few(BLOCKS, float(task[1]))))
         chosen, name = self._chosen(results), str(task[1])
         if kind == METHOD:
             is_followed = name in ALSO_FOLLOWED
@@ -131,7 +137,7 @@ class Segmentation(Plan[Design]):
         design, horses, chosen = self.design, self.horses, self._chosen(results)
         speed: list[dict[str, Any]] = []
         trace: list[dict[str, Any]] = []
-        steps: list[dict[str, Any]] = []
+        steps = [{"l2": l2, **results[STEPS, l2].facts} for l2 in design.penalties]
         errors: list[dict[str, Any]] = []
         for l2 in design.followed:
             courses = self._courses(results, l2)
@@ -142,7 +148,6 @@ class Segmentation(Plan[Design]):
                 for method, course in courses.items()
             ]
             trace += trace_rows(l2, courses, optimum)
-            steps.append(step_row(l2, courses[BLOCKS]))
             if l2 == chosen:
                 final = courses["trw"].errors[-1]
                 assert final is not None
@@ -251,15 +256,21 @@ class Segmentation(Plan[Design]):
         labels = np.stack(trained.predict(self.horses.test)).astype(np.uint8)
         return Result(facts=facts, arrays={"labels": labels})
 
-    def _train_variant(self, name: str, l2: float) -> Result:
-        """A variant of MLE-Struct, or a double loop beside it, on fewer pictures."""
+    def _trained_on_few(self, name: str, l2: float) -> Trained:
+        """A variant of MLE-Struct, or a method, on fewer pictures; the penalty is in proportion."""
         n = self.design.n_variants
         pictures, labels = self.horses.training[:n], self.horses.training_labels[:n]
-        scaled = l2 * n / self.design.n_training
         objective = VARIANTS[name] if name in VARIANTS else objective_of(name)
-        limits, seed = self.design.limits, self.settings.seed
-        trained = train(objective, pictures, labels, scaled, limits, seed)
+        scaled = l2 * n / self.design.n_training
+        return train(objective, pictures, labels, scaled, self.design.limits, self.settings.seed)
+
+    def _train_variant(self, name: str, l2: float) -> Result:
+        """A variant of MLE-Struct, or a double loop beside it."""
+        n = self.design.n_variants
+        trained = self._trained_on_few(name, l2)
+        pictures, labels = self.horses.training[:n], self.horses.training_labels[:n]
         surrogate = self.kept("few", n, lambda: Surrogate(pictures, labels))
+        scaled = l2 * n / self.design.n_training
         return Result(facts=course_of(trained, surrogate, scaled, is_value=name == "trw").facts())
 
     # -- results --------------------------------------------------------------------------

@@ -18,15 +18,13 @@ FloatArray = NDArray[np.float64]
 class Course:
     """Processor time, ``P(w)`` and certified gap (if there is one) after every iteration.
 
-    ``errors`` are those of test pictures, where they were computed; ``steps`` mean lengths of the
-    steps of blocks.
+    ``errors`` are those of test pictures, where they were computed.
     """
 
     seconds: list[float]
     values: FloatArray
     gaps: list[float | None]
     errors: list[float | None]
-    steps: list[float | None]
 
     def facts(self) -> dict[str, Any]:
         """The same in lists, which can be stored."""
@@ -35,13 +33,12 @@ class Course:
             "values": self.values.tolist(),
             "gaps": self.gaps,
             "errors": self.errors,
-            "steps": self.steps,
         }
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Course:
         """The course that was stored."""
-        lists = (list(facts[name]) for name in ("gaps", "errors", "steps"))
+        lists = (list(facts[name]) for name in ("gaps", "errors"))
         return cls(list(facts["seconds"]), np.array(facts["values"]), *lists)
 
     def iterations_to(self, optimum: float, share: float) -> int | None:
@@ -66,11 +63,6 @@ class Course:
         first = above[-1] + 1 if above else 0
         return None if first == len(known) else known[first][0]
 
-    def mean_step(self, begin: int, end: int) -> float | None:
-        """Mean length of the steps of blocks in some passes."""
-        known = [step for step in self.steps[begin:end] if step is not None]
-        return float(np.mean(known)) if known else None
-
 
 def course_of(
     trained: Trained,
@@ -86,7 +78,7 @@ def course_of(
     else:
         values = [surrogate.value(weights, l2) for weights in trained.weights]
     none: list[float | None] = [None] * len(values)
-    return Course(trained.seconds, np.array(values), trained.gaps, errors or none, trained.steps)
+    return Course(trained.seconds, np.array(values), trained.gaps, errors or none)
 
 
 def optimum_of(courses: Iterable[Course]) -> float:
@@ -147,13 +139,17 @@ def error_row(method: str, course: Course, final: float) -> dict[str, Any]:
     }
 
 
-def step_row(l2: float, course: Course) -> dict[str, Any]:
-    """How long the steps of the blocks were, in the first and the last passes."""
-    n = len(course.steps)
+def step_facts(trained: Trained) -> dict[str, Any]:
+    """How long the steps of blocks were in the first and the last passes, and the gap in the end.
+
+    The gap is relative to the dual objective.
+    """
+    steps = [row["mean_step"] for row in trained.crf.trace_]
+    last = trained.crf.trace_[-1]
     return {
-        "l2": l2,
-        "first_passes": course.mean_step(0, 5),
-        "last_passes": course.mean_step(max(n - 5, 0), n),
+        "first_passes": float(np.mean(steps[:5])),
+        "last_passes": float(np.mean(steps[-5:])),
+        "gap": last["gap"] / abs(last["objective"]),
     }
 
 
