@@ -58,8 +58,8 @@ class MLEStruct(Objective):
         ``"line-search"``: the best step.  ``"fixed"``: ``2 / (t + 2)`` for batches of all examples
         and ``2M / (t + 2M)`` for blocks, without looking.  ``"quasi-newton"``: L-BFGS moves the
         weights, blocks follow by messages, and MAP searches certify
-        (`learners/dual_quasi_newton.py`); needs ``points="marginals"``, and ``mode``,
-        ``directions`` and ``start`` do not matter.
+        (`learners/dual_quasi_newton.py`); needs ``points="marginals"`` and no ``oracle``;
+        ``mode``, ``directions`` and ``start`` do not matter.
     mode
         ``"block"``: weights move after every example.  ``"batch"``: after a search for every
         example.
@@ -119,6 +119,11 @@ class MLEStruct(Objective):
             raise InvalidInputError(
                 "points must be 'marginals' for step='quasi-newton', whose beliefs come from "
                 f"messages, got {self.points!r}"
+            )
+        if self.step == "quasi-newton" and self.oracle is not None:
+            raise InvalidInputError(
+                "oracle must be None for step='quasi-newton', whose messages stay in the local "
+                f"polytope, got {self.oracle!r}"
             )
         if self.step == "fixed" and self.directions == "pairwise":
             raise InvalidInputError(
