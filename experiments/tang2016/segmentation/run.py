@@ -126,7 +126,7 @@ class Segmentation(Plan[Design]):
             is_chosen = l2 == self._chosen(results)
             return self._train(str(task[2]), l2, has_course=True, has_errors=is_chosen)
         if kind == STEPS:
-            return Result(facts=step_facts(self._trained_on_few(BLOCKS, float(task[1]))))
+            return self._steps(float(task[1]))
         chosen, name = self._chosen(results), str(task[1])
         if kind == METHOD:
             is_followed = name in ALSO_FOLLOWED
@@ -257,21 +257,33 @@ class Segmentation(Plan[Design]):
         return Result(facts=facts, arrays={"labels": labels})
 
     def _trained_on_few(self, name: str, l2: float) -> Trained:
-        """A variant of MLE-Struct, or a method, on fewer pictures; the penalty is in proportion."""
+        """A variant of MLE-Struct, or a method, on fewer pictures."""
         n = self.design.n_variants
-        pictures, labels = self.horses.training[:n], self.horses.training_labels[:n]
         objective = VARIANTS[name] if name in VARIANTS else objective_of(name)
-        scaled = l2 * n / self.design.n_training
-        return train(objective, pictures, labels, scaled, self.design.limits, self.settings.seed)
+        return train(
+            objective, self.horses.training[:n], self.horses.training_labels[:n], self._of_few(l2),
+            self.design.limits, self.settings.seed, average=name == AVERAGED,
+        )  # fmt: skip
+
+    def _of_few(self, l2: float) -> float:
+        """A penalty in proportion to fewer pictures."""
+        return l2 * self.design.n_variants / self.design.n_training
+
+    def _surrogate_of_few(self) -> Surrogate:
+        n = self.design.n_variants
+        given = self.horses.training[:n], self.horses.training_labels[:n]
+        return self.kept("few", n, lambda: Surrogate(*given))
 
     def _train_variant(self, name: str, l2: float) -> Result:
         """A variant of MLE-Struct, or a double loop beside it."""
-        n = self.design.n_variants
-        trained = self._trained_on_few(name, l2)
-        pictures, labels = self.horses.training[:n], self.horses.training_labels[:n]
-        surrogate = self.kept("few", n, lambda: Surrogate(pictures, labels))
-        scaled = l2 * n / self.design.n_training
-        return Result(facts=course_of(trained, surrogate, scaled, is_value=name == "trw").facts())
+        trained, surrogate = self._trained_on_few(name, l2), self._surrogate_of_few()
+        course = course_of(trained, surrogate, self._of_few(l2), is_value=name == "trw")
+        return Result(facts=course.facts())
+
+    def _steps(self, l2: float) -> Result:
+        """Frank-Wolfe steps of blocks with a penalty, averaged and not."""
+        last, mean = (self._trained_on_few(name, l2) for name in (BLOCKS, AVERAGED))
+        return Result(facts=step_facts(last, mean, self._surrogate_of_few(), self._of_few(l2)))
 
     # -- results --------------------------------------------------------------------------
 
