@@ -26,7 +26,6 @@ from experiments.tang2016.segmentation.methods import (
     BLOCKS,
     DOUBLE_LOOPS,
     METHODS,
-    SEARCHES,
     VARIANTS,
     Limits,
     Surrogate,
@@ -200,7 +199,7 @@ def test_the_whole(tmp_path, monkeypatch):
     assert (tmp_path / "out" / "curves.png").is_file()
     with open(tmp_path / "out" / "errors.csv", encoding="utf-8") as file:
         errors = {row["method"]: row for row in csv.DictReader(file)}
-    assert set(errors) == {"mle-struct", BLOCKS, AVERAGED, SEARCHES, *DOUBLE_LOOPS}
+    assert set(errors) == {"mle-struct", BLOCKS, AVERAGED, *DOUBLE_LOOPS}
     assert_allclose(
         float(errors["trw"]["test_error"]), float(by_name["trw"]["test_error"]), rtol=1e-12
     )

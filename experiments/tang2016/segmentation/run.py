@@ -30,7 +30,6 @@ from experiments.tang2016.segmentation.methods import (
     BLOCKS,
     DOUBLE_LOOPS,
     METHODS,
-    SEARCHES,
     SINGLE_LOOP,
     VARIANTS,
     Limits,
@@ -97,7 +96,7 @@ HELD_OUT_ERROR, COURSE, METHOD, VARIANT = "held-out", "course", "method", "varia
 STEPS = "steps"
 #: Methods whose courses are followed for every penalty, and for the chosen one alone.
 FOLLOWED = (SINGLE_LOOP, *DOUBLE_LOOPS, BLOCKS)
-ALSO_FOLLOWED = (AVERAGED, SEARCHES)
+ALSO_FOLLOWED = (AVERAGED,)
 
 
 class Segmentation(Plan[Design]):
@@ -112,8 +111,8 @@ class Segmentation(Plan[Design]):
             *((HELD_OUT_ERROR, l2) for l2 in design.penalties),
             *((COURSE, l2, method) for l2 in design.followed for method in FOLLOWED),
             *((STEPS, l2) for l2 in design.penalties),
-            *((METHOD, method) for method in METHODS if method not in FOLLOWED),
             *((VARIANT, name) for name in ("trw", "trw-loose", *design.variants)),
+            *((METHOD, method) for method in METHODS if method not in FOLLOWED),
         ]
 
     def run_task(self, task: Task, results: Results) -> Result:
