@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
@@ -142,7 +143,9 @@ class RunLog:
         os.fsync(self._file.fileno())
 
     def _array_path(self, task: Task) -> Path:
-        return self._arrays / f"{self._numbers[task]:05d}.npz"
+        # by what the task is, not by its place: a plan may have got more tasks since
+        digest = sha256(_encoded(list(task)).encode()).hexdigest()
+        return self._arrays / f"{digest[:16]}.npz"
 
     # -- reading --------------------------------------------------------------------------
 

@@ -13,16 +13,18 @@ import tomllib
 from pathlib import Path
 
 import fake_experiment
+import numpy as np
 import pytest
 from fake_experiment import Design, Fake
 
 from experiments import driver
 from experiments.__main__ import main
-from experiments.base import Settings
+from experiments.base import Result, Settings
 from experiments.catalogue import EXPERIMENTS
 from experiments.domke2009.chains import run as chains
 from experiments.domke2009.iterations import run as iterations
 from experiments.driver import plan_of, run_experiment, run_plan
+from experiments.log import RunLog, header_of
 from experiments.record import record
 from experiments.tang2016.synthetic import run as synthetic
 from experiments.wainwright2005 import run as wainwright
@@ -162,6 +164,18 @@ def test_a_run_that_was_killed_goes_on(fake, tmp_path):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     reports = [(tmp_path / run / "report.md").read_text() for run in ("killed", "whole")]
     assert without_clock(reports[0]) == without_clock(reports[1])
+
+
+def test_arrays_stay_with_their_tasks_when_a_plan_gets_more_of_them(fake, tmp_path):
+    header = header_of("fake", Design(), 0, "1")
+    given = {("old", n): Result([], arrays={"values": np.full(2, float(n))}) for n in range(3)}
+    with RunLog(tmp_path, header, list(given)) as log:
+        for task, result in given.items():
+            log.add(task, result, 0.0, 0.0)
+    with RunLog(tmp_path, header, [("new", 0), *given]) as log:
+        for task, result in given.items():
+            np.testing.assert_array_equal(log[task].arrays["values"], result.arrays["values"])
+        assert ("new", 0) not in log
 
 
 def test_a_task_that_fails_loses_only_itself(fake, tmp_path, monkeypatch):
