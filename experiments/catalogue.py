@@ -91,6 +91,13 @@ EXPERIMENTS: dict[str, Experiment] = {
             needs_data=True,
         ),
         Experiment(
+            "contrastive-speed",
+            "F1 against processor time: contrastive free energies and propagation, stopped alike",
+            f"{WELLING}, section 7 (training times)",
+            "experiments.welling_sutton2005.speed.run:Speed",
+            needs_data=True,
+        ),
+        Experiment(
             "contrastive-hidden",
             "hidden units over digits, by contrastive free energies, chains and exactly",
             f"{WELLING}, sections 2 to 4 (no experiment of the paper has hidden variables)",

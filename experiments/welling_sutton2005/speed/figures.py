@@ -1,0 +1,3 @@
+"""Stub."""
+def courses(*a): return lambda figure: None
+def gradients(*a): return lambda figure: None

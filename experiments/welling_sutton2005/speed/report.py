@@ -1,0 +1,4 @@
+"""Stub."""
+def report(*a): return ""
+def table(*a): return ""
+def headline(*a): return {}
