@@ -3,6 +3,8 @@
 import csv
 import gzip
 import os
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from experiments.base import Settings
 from experiments.driver import run_experiment
-from experiments.ganapathi2008.methods import METHODS
+from experiments.ganapathi2008.methods import CAMEL_TOL, METHODS
 from experiments.ganapathi2008.ner import run as camel_ner
 from experiments.ganapathi2008.ner.data import (
     Document,
@@ -20,7 +22,9 @@ from experiments.ganapathi2008.ner.data import (
     model_labels,
     read_documents,
 )
+from experiments.ganapathi2008.ner.rounds import REST
 from experiments.ganapathi2008.ner.run import Names
+from fieldfit import Camel, ConvergenceWarning
 from fieldfit.errors import FileFormatError, InvalidInputError
 from fieldfit.features.text import TextFeatures
 
@@ -152,13 +156,63 @@ def test_a_run_leaves_table_report_and_figure(corpus, tmp_path, monkeypatch):
         assert 0.8 < float(row["testa_token_micro_f1"]) <= 1.0
         assert int(row["outer_loops"]) >= 1
         assert int(row["inner_iterations"]) >= 1
-    assert steps == [(k, 5) for k in range(6)]
+    assert steps == [(k, 20) for k in range(21)]
+    with open(tmp_path / "out" / "choice.csv", newline="") as file:
+        tried = list(csv.DictReader(file))
+    for row in rows:
+        scores = {
+            t["l2"]: float(t["testa_micro_f1"]) for t in tried if t["method"] == row["method"]
+        }
+        assert list(scores) == ["0.1", "0.3", "1"]
+        assert scores[row["l2"]] == max(scores.values())
+    with open(tmp_path / "out" / "rounds.csv", newline="") as file:
+        rounds = list(csv.DictReader(file))
+    for row in rows[3:]:
+        of_method = [r for r in rounds if r["method"] == row["method"]]
+        (chosen,) = (r for r in of_method if r["chosen"] == "True")
+        assert chosen["rounds"] == row["outer_loops"]
+        assert chosen["testa_micro_f1"] == max(r["testa_micro_f1"] for r in of_method)
+        assert row["testa_micro_f1"] == chosen["testa_micro_f1"]
     report = (tmp_path / "out" / "report.md").read_text()
     assert "12 to learn from" in report
     assert "| LBP | " in report
     assert "86.2" in report
     assert (tmp_path / "out" / "micro-f1.png").read_bytes().startswith(b"\x89PNG")
     assert set(summary["headline"]) == {f"{method} micro_f1" for method in METHODS}
+
+
+@pytest.mark.parametrize("method", ["cccp", "cccp-empirical"])
+def test_candidates_are_what_fewer_rounds_give(corpus, method):
+    plan = Names(SMALL, Settings(data=corpus))
+    found = plan._candidates(method, 0.3, 1)
+    assert [candidate.rounds for candidate in found] == [1, 2, 3][: len(found)]
+    assert len(found) > 1
+    for candidate in found[:2]:
+        camel = Camel(method, tol=CAMEL_TOL, round_tol=REST, max_rounds=candidate.rounds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            crf = plan._make(camel, 0.3, None).fit(
+                plan.training_set, model_labels(plan.documents["train"])
+            )
+        np.testing.assert_allclose(candidate.weights, crf.weights_, atol=1e-6)
+        rows = [row for row in crf.trace_ if row["stage"] != "piecewise"]
+        assert sum(candidate.training.iterations) == len(rows)
+    assert np.abs(found[0].weights - found[1].weights).max() > 1e-4
+
+
+def test_testb_is_not_looked_at_when_choosing(corpus, tmp_path, monkeypatch):
+    looked = []
+    scores = Names._scores
+    monkeypatch.setattr(
+        Names, "_scores", lambda self, part, given: looked.append(part) or scores(self, part, given)
+    )
+    design = replace(SMALL, methods=("piecewise", "cccp"), penalties=(0.1, 1.0), max_rounds=2)
+    monkeypatch.setattr(Names, "quick", design)
+    run_experiment("camel-ner", tmp_path / "out", Settings(quick=True, data=corpus))
+    first = looked.index("testb")
+    assert looked.count("testb") == 2  # once for each method
+    assert set(looked[:first]) == {"testa"}
+    assert first >= 2 + 2 * 2  # both penalties of both methods, each round of CCCP
 
 
 def test_designs_are_those_of_the_paper():

@@ -98,9 +98,7 @@ class Speed(Plan[Design]):
                 found.append((fold, TWO, GRADIENTS, design.l2))
             if fold < design.n_penalty_runs:
                 found += [
-                    (fold, FOUR, method, l2)
-                    for method in (AT, FASTEST)
-                    for l2 in design.penalties
+                    (fold, FOUR, method, l2) for method in (AT, FASTEST) for l2 in design.penalties
                 ]
                 found.append((fold, FOUR, REFERENCE, 0.0))
         return found
@@ -140,7 +138,7 @@ class Speed(Plan[Design]):
             table=table(rows, points),
             report=report(rows, points, costs, tried, self.design),
             tables={"courses": points, GRADIENTS: costs},
-            figures={"curves": courses(rows, points), "gradients": gradients(rows)},
+            figures={"curves": courses(rows, points), "gradients": gradients(rows, points)},
             headline=headline(rows, points),
         )
 
@@ -242,7 +240,8 @@ class Speed(Plan[Design]):
         return [
             row
             for row in tried
-            if row["model"] == TWO or row["l2"] == chosen.get((row["fold"], row["method"]), row["l2"])
+            if row["model"] == TWO
+            or row["l2"] == chosen.get((row["fold"], row["method"]), row["l2"])
         ]
 
     def _gradients(self, fold: int, weights: Any) -> list[dict[str, Any]]:
