@@ -240,6 +240,23 @@ def test_mails_are_in_one_group_each(data):
     assert all(len(examples) == len(labels) for examples, labels in groups)
 
 
+def test_no_two_folds_learn_from_the_same_mails(data):
+    plan = Speed(replace(Speed.full, n_folds=4), Settings(data=data))
+    plan.__dict__["labels"] = [[number] for number in range(16)]  # who is who
+    plan.__dict__["examples"] = [([{f"w{number}": 1.0}], []) for number in range(16)]
+    learned = []
+    for fold in range(4):
+        mails = plan._cut(fold)
+        groups = [
+            {label for (label,) in g[1]} for g in (mails.training, mails.held_out, mails.test)
+        ]
+        assert groups[2] == set(range(16)[plan.folds.of(fold)])
+        assert set.union(*groups) == set(range(16))
+        assert sum(map(len, groups)) == 16
+        learned.append(frozenset(groups[0]))
+    assert len(set(learned)) == 4
+
+
 def test_the_command(data, tmp_path, capsys):
     out = tmp_path / "out"
     command = ["contrastive-speed", "--data", str(data), "--out", str(out), "--json"]
