@@ -43,9 +43,9 @@ looked at for the figures alone.
 HOW_TO_READ = """
 Means over folds, standard errors in brackets. *Kept*: up to the weights that the rule keeps;
 *stopped*: until it has seen enough; *whole*: without stopping, to convergence, a failed line
-search or the last iteration. *Equal quality*: until held-out F1 first comes within {margin:g}
-points of what "{reference}" keeps (how many folds came there, if not all). Messages are vectors
-that factors send to variables; a gradient is one evaluation on all training mails.
+search or the last iteration. *Equal quality*: until held-out F1 first is at most {margin:g} (in
+percent) below what "{reference}" keeps (how many folds came there, if not all). Messages
+are vectors that factors send to variables; a gradient is one evaluation on all training mails.
 """
 
 CAUSES = """

@@ -60,7 +60,7 @@ class Design:
 
     n_mails: int | None = None
     n_folds: int = 5
-    n_runs: int = 2
+    n_runs: int = 3
     n_penalty_runs: int = 2
     max_iter: int = 100
     tol: float = 1e-4

@@ -35,11 +35,6 @@ def stopped(points: Sequence[Point]) -> tuple[Point, Point]:
     return best, points[-1]
 
 
-def first_at(points: Sequence[Point], target: float) -> Point | None:
-    """The first point with at least this held-out F1; ``None`` if there is none."""
-    return next((point for point in points if point.held_out_f1 >= target), None)
-
-
 def course_row(course: Course) -> dict[str, Any]:
     """Columns of ``results.csv``: what the rule keeps, where it ends, and the whole training."""
     kept, end = stopped(course.points)
