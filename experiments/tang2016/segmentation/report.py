@@ -319,8 +319,8 @@ def _findings(
         f"- MAP searches alone are not enough for this: `mle-struct-map` is "
         f"{map_only['suboptimality']:.1%} off after {map_only['iterations']} passes "
         f"({map_only['seconds']:.0f} s). The figures of `mle-struct` are therefore those of a "
-        "method that passes messages in every step, and not of the paper's algorithm; its "
-        "searches serve the certificate."
+        "method that passes messages in every step, and not of the paper's algorithm; its searches "
+        "serve the certificate."
     )
     single = [row for row in trace if row["l2"] == sizes.chosen and row["method"] == SINGLE_LOOP]
     proved = [row for row in single if row["gap"] is not None and row["gap"] <= 0.01]
