@@ -26,7 +26,7 @@ FLOOR = 1e-7
 #: Ranks of the pictures that are shown, as shares of all: from easy to hard.
 RANKS = (0.1, 0.3, 0.5, 0.7, 0.9)
 #: Methods whose labels are shown; double loops of one objective look the same.
-SHOWN = ("mle-struct", "mle-struct-map", "trw", "bethe", "pseudo-likelihood", "max-margin")
+SHOWN = ("mle-struct", "mle-struct-map", "trw", "pseudo-likelihood", "max-margin")
 
 
 def curves(trace: Sequence[Row]) -> Figure:

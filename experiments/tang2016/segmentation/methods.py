@@ -21,7 +21,6 @@ from experiments.tang2016.segmentation.data import COLOURS
 from fieldfit import (
     LBFGS,
     Adam,
-    Bethe,
     ConvergenceWarning,
     GridCRF,
     InferenceResult,
@@ -50,8 +49,6 @@ GAP = 1e-4
 
 #: Sweeps of a double loop by the book, from uniform messages every time.
 BOOK_SWEEPS = 40
-#: Most sweeps with Bethe's entropy: where messages do not converge, more do not help.
-BETHE_SWEEPS = 50
 
 #: Test errors are computed whenever processor time has grown by this factor, and in the end.
 LATER = 1.5
@@ -67,7 +64,6 @@ SEARCHES = "mle-struct-map"
 DOUBLE_LOOPS = ("trw", "trw-loose", "trw-afresh")
 METHODS = (
     SINGLE_LOOP, BLOCKS, AVERAGED, SEARCHES, *DOUBLE_LOOPS, "pseudo-likelihood", "max-margin",
-    "bethe",
 )  # fmt: skip
 
 #: What was tried for MLE-Struct.
@@ -145,9 +141,6 @@ def objective_of(method: str) -> Objective:
         "trw-loose": lambda: Likelihood(SumProduct(entropy=tree, tol=LOOSE_TOL)),
         "trw-afresh": lambda: Likelihood(
             Afresh(SumProduct(entropy=tree, tol=1e-12, max_iter=BOOK_SWEEPS, accelerate=False))
-        ),
-        "bethe": lambda: Likelihood(
-            SumProduct(entropy=Bethe(), tol=MESSAGE_TOL, max_iter=BETHE_SWEEPS)
         ),
         "pseudo-likelihood": PseudoLikelihood,
         "max-margin": lambda: MaxMargin(RoofDuality()),

@@ -8,7 +8,6 @@ from typing import Any
 
 from experiments.tables import markdown_table, text_table
 from experiments.tang2016.segmentation.methods import (
-    BETHE_SWEEPS,
     BOOK_SWEEPS,
     DOUBLE_LOOPS,
     GAP,
@@ -68,8 +67,7 @@ penalty and kernels, and one thread; *seconds* are processor time of training.
   from the last messages. `trw-loose` stops messages at {loose:g} instead; `trw-afresh` makes
   {book} sweeps from uniform messages every time, a double loop by the book. All minimise the
   objective of MLE-Struct.
-- `bethe`: the double loop `trw` with Bethe's entropy and at most {bethe} sweeps.
-  `pseudo-likelihood` by L-BFGS, `max-margin` by averaged Adam around roof duality.
+- `pseudo-likelihood` by L-BFGS, `max-margin` by averaged Adam around roof duality.
 
 The penalty is the one of smallest error on a quarter of the training pictures, learned from the
 others: l2 = {chosen:g} ({tried}).
@@ -222,7 +220,7 @@ def report(
     tried = ", ".join(f"{error:.2%} with {l2:g}" for l2, error in sizes.held_out.items())
     given = {
         **vars(sizes), "tried": tried, "tol": MESSAGE_TOL, "loose": LOOSE_TOL, "book": BOOK_SWEEPS,
-        "bethe": BETHE_SWEEPS, "later": LATER,
+        "later": LATER,
     }  # fmt: skip
     parts = [
         WHAT.format(**given),
@@ -236,7 +234,7 @@ def report(
         markdown_table(*_step_table(steps)),
         "## Methods",
         f"With l2 = {sizes.chosen:g}. *P(w) off* is the relative distance of the weights from the "
-        "optimum of `P`, which the last three methods do not minimise; {:.1%} of the test pixels "
+        "optimum of `P`, which the last two methods do not minimise; {:.1%} of the test pixels "
         "are horse.".format(sizes.horse_share),
         markdown_table(*_method_table(rows)),
         "![Test pictures and their labels](pictures.png)",

@@ -73,7 +73,7 @@ class Design:
     penalties: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4)
     followed: tuple[float, ...] = (3e3,)
     n_variants: int = 30
-    variants: tuple[str, ...] = tuple(VARIANTS)[:3]
+    variants: tuple[str, ...] = ("marginals, quasi-Newton",)
     limits: Limits = field(default_factory=Limits)
 
 
