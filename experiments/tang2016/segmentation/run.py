@@ -63,7 +63,8 @@ class Design:
 
     ``penalties`` are for `n_training` pictures; with fewer they shrink in proportion, so that a
     picture's share is the same.  Trainings are followed for those in ``followed``, of which the one
-    that held-out pictures choose must be one.  Variants of MLE-Struct (``variants``) are compared
+    that held-out pictures choose must be one; ``methods`` has those in `FOLLOWED` and
+    `ALSO_FOLLOWED` at least.  Variants of MLE-Struct (``variants``) are compared
     on ``n_variants`` pictures.
     """
 
@@ -72,6 +73,7 @@ class Design:
     side: int = 64
     penalties: tuple[float, ...] = (1e3, 3e3, 1e4, 3e4)
     followed: tuple[float, ...] = (3e3,)
+    methods: tuple[str, ...] = METHODS
     n_variants: int = 30
     variants: tuple[str, ...] = ("marginals, quasi-Newton",)
     limits: Limits = field(default_factory=Limits)
@@ -112,7 +114,7 @@ class Segmentation(Plan[Design]):
             *((COURSE, l2, method) for l2 in design.followed for method in FOLLOWED),
             *((STEPS, l2) for l2 in design.penalties),
             *((VARIANT, name) for name in ("trw", "trw-loose", *design.variants)),
-            *((METHOD, method) for method in METHODS if method not in FOLLOWED),
+            *((METHOD, method) for method in design.methods if method not in FOLLOWED),
         ]
 
     def run_task(self, task: Task, results: Results) -> Result:
@@ -193,7 +195,7 @@ class Segmentation(Plan[Design]):
         limits = replace(
             self.design.limits, max_iter=2, n_steps=6, n_passes=6, n_map_passes=2, n_epochs=1
         )
-        for method in METHODS:
+        for method in self.design.methods:
             train(objective_of(method), pictures, labels, 100.0, limits, 0).predict(pictures[:1])
         for name in self.design.variants:
             train(VARIANTS[name], pictures, labels, 100.0, limits, 0)
@@ -313,7 +315,7 @@ class Segmentation(Plan[Design]):
         courses = self._courses(results, l2)
         optimum = optimum_of(courses.values())
         rows, labels = [], {}
-        for method in METHODS:
+        for method in self.design.methods:
             is_followed = method in FOLLOWED
             found = results[(COURSE, l2, method) if is_followed else (METHOD, method)]
             labels[method] = list(found.arrays["labels"].astype(np.int32))
