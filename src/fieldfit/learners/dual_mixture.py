@@ -1,4 +1,4 @@
-"""A lower bound of a penalised likelihood from the points that a learner has visited.
+"""Lower bound of a penalised likelihood from the points visited, as in bundle methods.
 
 Whatever beliefs ``x_1 .. x_J`` of all examples were visited, every mixture of them is a point of
 the polytopes, and the entropy is concave.  So for shares ``a_j >= 0`` that add up to one
