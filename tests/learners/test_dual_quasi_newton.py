@@ -219,8 +219,10 @@ def test_a_fit_that_ends_early_says_so():
 def test_messages_are_needed():
     with pytest.raises(InvalidInputError, match="points must be 'marginals' for step='quasi-newto"):
         MLEStruct(step="quasi-newton")
-    with pytest.raises(InvalidInputError, match="oracle must be None for step='quasi-newton'"):
+    with pytest.raises(InvalidInputError, match="oracle must be None for points='marginals'"):
         quasi_newton(1e-4, oracle=ff.ExactMap())
+    with pytest.raises(InvalidInputError, match="oracle must be None for points='marginals'"):
+        MLEStruct(points="marginals", oracle=ff.ExactMap())
 
 
 # -- averages of Frank-Wolfe iterates --------------------------------------------------------

@@ -53,13 +53,14 @@ class MLEStruct(Objective):
         Must be concave on every graph: `TreeReweighted()`, or `Bethe()` on trees.
     oracle
         A MAP search.  ``None`` picks one over the local polytope: `MaxProduct`
-        on trees, `RoofDuality` for binary pairs, `LinearProgram` otherwise.
+        on trees, `RoofDuality` for binary pairs, `LinearProgram` otherwise.  Only for
+        ``points="vertices"``.
     step
         ``"line-search"``: the best step.  ``"fixed"``: ``2 / (t + 2)`` for batches of all examples
         and ``2M / (t + 2M)`` for blocks, without looking.  ``"quasi-newton"``: L-BFGS moves the
         weights, blocks follow by messages, and MAP searches certify
-        (`learners/dual_quasi_newton.py`); needs ``points="marginals"`` and no ``oracle``;
-        ``mode``, ``directions`` and ``start`` do not matter.
+        (`learners/dual_quasi_newton.py`); needs ``points="marginals"``; ``mode``, ``directions``
+        and ``start`` do not matter.
     mode
         ``"block"``: weights move after every example.  ``"batch"``: after a search for every
         example.
@@ -120,9 +121,10 @@ class MLEStruct(Objective):
                 "points must be 'marginals' for step='quasi-newton', whose beliefs come from "
                 f"messages, got {self.points!r}"
             )
-        if self.step == "quasi-newton" and self.oracle is not None:
+        if self.points == "marginals" and self.oracle is not None:
+            # an oracle of labellings searches a smaller polytope: its gap would prove nothing
             raise InvalidInputError(
-                "oracle must be None for step='quasi-newton', whose messages stay in the local "
+                "oracle must be None for points='marginals', whose messages stay in the local "
                 f"polytope, got {self.oracle!r}"
             )
         if self.step == "fixed" and self.directions == "pairwise":

@@ -157,6 +157,25 @@ def test_a_start_from_propagation_keeps_its_fixed_point():
     )
 
 
+@pytest.mark.parametrize("coupling", [0.5, 0.6, 0.8])
+def test_acceleration_keeps_the_fixed_point_that_rounds_from_a_start_lead_to(coupling):
+    """Two phases of a ferromagnet: the start is in the less likely one."""
+    graph = ff.FactorGraph.grid(8, 8, 2)
+    tables = [coupling * np.array([[1.0, -1.0], [-1.0, 1.0]])] * graph.n_factors
+    start = ff.SumProduct().run(graph, ff.Potentials(graph, [[3.0, 0.0]] * 64, tables))
+    potentials = ff.Potentials(graph, [[0.0, 0.04]] * 64, tables)
+    rounds = ff.DoubleLoop(accelerate=False).run(graph, potentials, init=start)
+    fast = ff.DoubleLoop().run(graph, potentials, init=start)
+    assert rounds.beliefs.unary(27)[0] > 0.9
+    assert fast.diagnostics["n_interior_point"] > 0
+    assert fast.n_iter < rounds.n_iter
+    np.testing.assert_allclose(
+        fast.beliefs.unary_values, rounds.beliefs.unary_values, rtol=0, atol=1e-6
+    )
+    # without a start the likelier phase is found
+    assert ff.DoubleLoop().run(graph, potentials).beliefs.unary(27)[0] < 0.1
+
+
 def test_a_start_under_other_evidence_shuts_nothing_out():
     """Labels of belief zero in the start come back when they are possible."""
     rng = np.random.default_rng(5)

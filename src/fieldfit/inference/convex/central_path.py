@@ -112,21 +112,28 @@ class CentralPath(ABC):
 
     def warm_start(self, init: InferenceResult) -> None:
         """Begin at an earlier result, near the end of the path, as long as that goes well."""
-        problem = self.problem
-        if not init.beliefs.graph.has_structure_of(problem.graph):
+        if not init.beliefs.graph.has_structure_of(self.problem.graph):
             raise InvalidInputError("init must be a result on a graph of this structure")
+        slack = init.state.slack if isinstance(init.state, PathState) else None
+        self.begin_at(init.beliefs.unary_values, init.beliefs.factor_values, slack)
+
+    def begin_at(
+        self, unary: FloatArray, factors: FloatArray, slack: FloatArray | None = None
+    ) -> None:
+        """Begin at these beliefs, without a barrier where no slack is given."""
+        problem = self.problem
         self._is_warm[:] = True
         no_change = np.zeros(1)
-        self.unary = _moved(init.beliefs.unary_values, no_change, self.possible_labels)
-        self.factors = _moved(init.beliefs.factor_values, no_change, self.possible)
+        self.unary = _moved(unary, no_change, self.possible_labels)
+        self.factors = _moved(factors, no_change, self.possible)
         self.slack = np.zeros(len(self.factors))
-        if isinstance(init.state, PathState):
-            self.slack = np.where(self.possible, init.state.slack, 0.0)
+        if slack is not None:
+            self.slack = np.where(self.possible, slack, 0.0)
         self.barrier = self._average_product()
         self.gaps = problem.gaps(problem.residual(self.unary, self.factors))
 
-    def _start_again(self, examples: BoolArray) -> None:
-        """Begin in the middle after all."""
+    def start_again(self, examples: BoolArray) -> None:
+        """Begin in the middle after all, where steps from an earlier result do not converge."""
         problem = self.problem
         unary, factors = self._start
         self._is_warm &= ~examples
@@ -190,12 +197,12 @@ class CentralPath(ABC):
         )
         is_fast = moved & (length == 1.0) & (self.changes <= FASTER * before)
         if (slow := self.active & was_warm & ~is_fast).any():
-            self._start_again(slow)
+            self.start_again(slow)
 
     def _give_way_or_start_again(self, examples: BoolArray) -> None:
         """What began at an earlier result begins in the middle before guards are raised."""
         if (warm := examples & self._is_warm).any():
-            self._start_again(warm)
+            self.start_again(warm)
         else:
             self.give_way(examples)
 

@@ -27,6 +27,7 @@ from fieldfit.entropy.counting_numbers import Bethe
 from fieldfit.entropy.weighted_entropy import weighted_beliefs
 from fieldfit.graph.batch import Batch
 from fieldfit.graph.factor_graph import FactorGraph
+from fieldfit.graph.potentials import Beliefs
 from fieldfit.graph.ragged import expand, reduce_rows
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Progress, ending, joined
@@ -74,20 +75,23 @@ def bethe_interior_point(
     tol: float,
     max_iter: int,
     progress: Progress | None = None,
+    start: Beliefs | None = None,
 ) -> InferenceResult:
     """A stationary point of Bethe's free energy of each example, with the messages that make it.
 
     ``unary`` are potentials with evidence, those of factors of arity one included.  Examples are
-    treated one by one: each needs an ``s`` of its own, and tries of its own to find it.
+    treated one by one: each needs an ``s`` of its own, and tries of its own to find it.  They begin
+    in the middle; with ``start`` at these beliefs, and an example whose steps do not converge fast
+    from there is given up, because further away they might end at another stationary point.
     """
     first, table = batch.unary_offsets, batch.table_offsets
-    results = [
-        _solve(
-            graph, unary[first[m] : first[m + 1]], tables[table[m] : table[m + 1]], tol, max_iter,
-            progress,
-        )
-        for m, graph in enumerate(batch.graphs)
-    ]  # fmt: skip
+    results = []
+    for m, graph in enumerate(batch.graphs):
+        own, entries = slice(first[m], first[m + 1]), slice(table[m], table[m + 1])
+        begin = None
+        if start is not None:
+            begin = start.unary_values[own], start.factor_values[entries]
+        results.append(_solve(graph, unary[own], tables[entries], tol, max_iter, progress, begin))
     states = [result.state for result in results]
     return replace(
         joined(batch, results),
@@ -106,13 +110,16 @@ def _solve(
     tol: float,
     max_iter: int,
     progress: Progress | None,
+    begin: tuple[FloatArray, FloatArray] | None,
 ) -> InferenceResult:
     counting = Bethe().counting_numbers(graph)
     problem = ConvexProblem(
         Batch.of([graph]), unary, tables, expand(counting.variable, graph.unary_offsets),
         expand(np.where(graph.arities >= 2, 1.0, 0.0), graph.table_offsets),
     )  # fmt: skip
-    path = _BethePath(problem, tol)
+    path = _BethePath(problem, tol, stays=begin is not None)
+    if begin is not None:
+        path.begin_at(*begin)
     while path.active.any() and path.n_iter < max_iter:
         path.step()
         if progress is not None:
@@ -144,11 +151,22 @@ def _solve(
 
 
 class _BethePath(CentralPath):
-    """The path of Bethe's free energy; every example has its own ``s``."""
+    """The path of Bethe's free energy; every example has its own ``s``.
 
-    def __init__(self, problem: ConvexProblem, tol: float) -> None:
+    With ``stays`` an example never leaves the beliefs that it began at for the middle.
+    """
+
+    def __init__(self, problem: ConvexProblem, tol: float, *, stays: bool) -> None:
         super().__init__(problem, tol)
+        self._stays = stays
         self._share = np.ones(problem.batch.n_examples)
+
+    def start_again(self, examples: BoolArray) -> None:
+        """Where there is no way back to the middle, give the example up."""
+        if self._stays:
+            self.active &= ~examples
+        else:
+            super().start_again(examples)
 
     def hessian_weights(self) -> FloatArray:
         weights = self.problem.unary_weights

@@ -15,7 +15,9 @@ beliefs that stay where they are form a stationary point: loopy belief propagati
 there does not move.  Where plain propagation oscillates this still converges, at the cost of
 some more rounds of message passing.  Rounds gain a constant factor each; where they would be too
 many, interior-point steps (`bethe_interior_point`) go on, and what they find is taken if its
-objective is not lower.
+objective is not lower.  They begin in the middle, because that is fastest.  Who gives ``init``
+wants the stationary point that rounds lead to from there: then steps begin at the beliefs of the
+last round, are given up unless they converge at once, and are tried again after twice the rounds.
 
 Reference: Yuille, "CCCP algorithms to minimize the Bethe and Kikuchi free energies: convergent
 alternatives to belief propagation", Neural Computation 14 (2002).
@@ -52,7 +54,8 @@ __all__ = ["DoubleLoop", "entropy_counts", "log_beliefs"]
 #: Least probability whose logarithm goes into a linearisation: a label is never excluded for good
 #: because its belief has underflowed.
 SMALLEST = 1e-300
-#: Rounds before interior-point steps are tried, and most of these.
+#: Rounds before interior-point steps are tried (first, where they begin at beliefs of rounds), and
+#: most of these.
 ROUNDS_ALONE = 20
 MAX_STEPS = 500
 #: Rounding of objectives that are compared.
@@ -130,6 +133,7 @@ class DoubleLoop(Inference):
             given = init.beliefs.unary_values
             old = np.log(np.where(given < SMALLEST, RETURNING, given))
         result, n_rounds, n_sweeps, n_steps = init, 0, 0, 0
+        next_try = ROUNDS_ALONE if self.accelerate else None
         while True:
             linearised = Potentials.from_flat(
                 graph, potentials.unary_values + by_entry * old, potentials.factor_values
@@ -146,9 +150,12 @@ class DoubleLoop(Inference):
             # what the linearisation leaves out of the objective: (d_i - 1) KL(new, old)
             gaps = batch.sum_variables(_by_variable(np.add, graph, by_entry * unary * (new - old)))
             moving &= residuals > self.tol
-            if n_rounds == ROUNDS_ALONE and self.accelerate and moving.any():
-                found = _finish(batch, potentials, observed, result, gaps, moving, self.tol)
-                result, finished, n_steps = found
+            if n_rounds == next_try and moving.any():
+                result, finished, steps = _finish(
+                    batch, potentials, observed, result, gaps, moving, self.tol, init is not None
+                )
+                n_steps += steps
+                next_try = None if init is None else 2 * n_rounds
                 residuals[finished], gaps[finished] = min(result.residual, self.tol), 0.0
                 moving &= ~finished
             if progress is not None:
@@ -211,10 +218,12 @@ def _finish(
     gaps: FloatArray,
     moving: BoolArray,
     tol: float,
+    stays: bool,
 ) -> tuple[InferenceResult, BoolArray, int]:
     """Interior-point steps for some examples: the new result, who has converged, and steps.
 
-    ``result`` is that of the last round, ``gaps`` what its objectives lack of Bethe's.
+    ``result`` is that of the last round, ``gaps`` what its objectives lack of Bethe's; with
+    ``stays`` the steps begin there.
     """
     chosen, finished = np.flatnonzero(moving), np.zeros(batch.n_examples, dtype=np.bool_)
     part = batch if moving.all() else Batch.of([batch.graphs[m] for m in chosen])
@@ -223,7 +232,11 @@ def _finish(
     model, _ = condition(batch.graph, potentials, observed)
     entries, table_entries = rows(batch.unary_offsets, chosen), rows(batch.table_offsets, chosen)
     tables = potentials.factor_values[table_entries]
-    found = bethe_interior_point(part, model.unary[entries], tables, tol, MAX_STEPS)
+    start = None
+    if stays:
+        given = result.beliefs
+        start = Beliefs(part.graph, given.unary_values[entries], given.factor_values[table_entries])
+    found = bethe_interior_point(part, model.unary[entries], tables, tol, MAX_STEPS, start=start)
     assert result.log_partitions is not None
     assert found.log_partitions is not None
     assert found.converged_examples is not None
