@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fieldfit._typing import FloatArray, IntArray, LongArray
 from fieldfit.numeric.compile import kernel
+from fieldfit.numeric.matrix_vector import subtract_product
 from fieldfit.numeric.simd import load, stack_scratch, store
 
 __all__ = [
@@ -347,20 +348,11 @@ def _subtract_products(
     m = len(k) - 1
     # on the stack, where the compiler knows that no other array overlaps
     right = carray(stack_scratch(k, len(k)), (m * m,))
-    line = carray(stack_scratch(k, 1), (m,))
     for z in range(m * m):
         store(right, z, load(work, block + z))
     for p in range(begin, end):
         target, left = np.int64(load(rows, p)) * m * m, p * m * m
-        for u in range(m):
-            for c in range(m):
-                store(line, c, load(work, target + u * m + c))
-            for v in range(m):
-                multiplier = load(lower, left + u * m + v)
-                for c in range(m):
-                    store(line, c, load(line, c) - multiplier * load(right, v * m + c))
-            for c in range(m):
-                store(work, target + u * m + c, load(line, c))
+        subtract_product(k, lower, left, right, 0, work, target)
 
 
 @kernel

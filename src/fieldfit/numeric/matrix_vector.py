@@ -297,6 +297,59 @@ def spread_columns(
     ), generate
 
 
+@intrinsic
+def subtract_product(
+    typing_context: Any,
+    k: Any,
+    left: Any,
+    first: Any,
+    right: Any,
+    start: Any,
+    result: Any,
+    target: Any,
+) -> Any:
+    """``R -= A B`` for blocks of ``m x m``, ``m = len(k) - 1``.
+
+    ``R[u, c] = result[target + u m + c]``, and so ``A`` in ``left`` at ``first`` and ``B`` in
+    ``right`` at ``start``.  A row of ``R`` stays in registers until it is complete.
+    """
+    m = k.count - 1
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = signature.args
+        multipliers, rows, answer = (
+            _data(context, builder, kinds[n], arguments[n]) for n in (1, 3, 5)
+        )
+        first, start, target = (
+            _as_index(context, builder, kinds[n], arguments[n]) for n in (2, 4, 6)
+        )
+        chunks = _chunks(m)
+        with cgutils.for_range(builder, _INDEX(m)) as outer:
+            shift = builder.mul(outer.index, _INDEX(m))
+            place, row = builder.add(target, shift), builder.add(first, shift)
+            totals = []
+            for begin, kind in chunks:
+                total = cgutils.alloca_once(builder, kind)
+                where = builder.add(place, _INDEX(begin))
+                builder.store(_load(builder, answer, where, kind), total)
+                totals.append(total)
+            with cgutils.for_range(builder, _INDEX(m)) as inner:
+                where = builder.add(row, inner.index)
+                scale = builder.fneg(_load(builder, multipliers, where, _DOUBLE))
+                scales = {_DOUBLE: scale, _VECTOR: _splat(builder, scale)}
+                other = builder.add(start, builder.mul(inner.index, _INDEX(m)))
+                for (begin, kind), total in zip(chunks, totals, strict=True):
+                    entry = _load(builder, rows, builder.add(other, _INDEX(begin)), kind)
+                    before = builder.load(total, typ=kind)
+                    builder.store(_multiply_add(builder, scales[kind], entry, before, kind), total)
+            for (begin, kind), total in zip(chunks, totals, strict=True):
+                value = builder.load(total, typ=kind)
+                _store(builder, value, answer, builder.add(place, _INDEX(begin)), kind)
+        return context.get_dummy_value()
+
+    return _signature(k, left, first, right, start, result, target), generate
+
+
 # -- sums of table rows in explicit vectors of four doubles -------------------------------
 # ``target[t + k] += source[s + k]`` in a loop is not vectorised where the compiler cannot tell that
 # target and source are different memory: it then adds one double at a time.  Here all loads come

@@ -149,30 +149,32 @@ def _incidence(graph: FactorGraph) -> Any:
 
 # -- one quadratic problem, and what its negative entries become ----------------------------------
 
-#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
-#: which is used after a step of which Newton's would have taken away at most this fraction of any
-#: belief above the least that counts (those below fall towards zero in many small steps, and steps
-#: with the bound's curvature, which halve the error, would go on as long).
+#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's.
 BOUND = 2.0
 NEWTON = 1.0
-MAX_RELATIVE_LOSS = 0.75
-LEAST_RELEVANT_BELIEF = 1e-6
-#: Solves in a step, iterative refinement included.
-SOLVES = 2
-#: Least belief of a possible configuration, and the fraction to which one may fall in an iteration.
+#: After a Newton step that is longer than the last one this many with the bound's curvature follow,
+#: twice as many the next time.
+FIRST_BOUND_STEPS = 2
+#: What Newton's step leaves less than this fraction of moves in ``log b`` instead, at most by this;
+#: so does what becomes more than twice as large and stays below the third number.
+LEAST_LEFT = 0.3
+LARGEST_CHANGE = 9.0
+TINY_BELIEF = 1e-6
+#: Solves in a step.  What the first leaves, some 1e-8, is part of the right-hand side of the next
+#: step, so a second is only needed after a change that was smaller than this.
+NEAR = 1e-3
+#: Least belief of a possible configuration, and the fraction to which one may fall under the bound.
 SMALLEST = 1e-100
 FALL = 1e-4
-#: Beliefs that the multipliers make this many times as large are restored.
+#: Beliefs that the multipliers make this many times as large are restored under the bound.
 RISE = 10.0
 
 
 class QuadraticStepResult(NamedTuple):
-    """New beliefs, multipliers and the dual's values there, and the curvature for the next step."""
+    """New beliefs and multipliers."""
 
     beliefs: FloatArray
     messages: FloatArray
-    bounds: FloatArray
-    curvature: FloatArray
 
 
 def quadratic_step(
@@ -182,24 +184,49 @@ def quadratic_step(
     temperature: FloatArray,
     curvature: FloatArray,
     free: BoolArray | None,
+    n_solves: int,
 ) -> QuadraticStepResult:
     """One quadratic problem; counts of entries that had to be repaired go up."""
     possible = possible_entries(problem)
-    new, messages = _solve_quadratic(problem, old, temperature, curvature, possible, free)
-    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > LEAST_RELEVANT_BELIEF)
-    losses = largest_by_example(problem, np.maximum(loss, 0.0))
-    dual = problem.dual(messages, temperature)
-    made = np.concatenate([dual.unary, dual.factors])
-    # what was negative falls; what fell too far is restored
-    repaired = possible & (~(new > 0.0) | (made > RISE * new))
+    new, messages = _solve_quadratic(problem, old, temperature, curvature, possible, free, n_solves)
+    is_bound = curvature == BOUND
+    if not is_bound.all():
+        by_newton = possible if not is_bound.any() else possible & ~by_entry(problem, is_bound)
+        _move_by_factors(old, new, by_newton)
+    if is_bound.any():
+        by_bound = possible if is_bound.all() else possible & by_entry(problem, is_bound)
+        dual = problem.dual(messages, temperature)
+        made = np.concatenate([dual.unary, dual.factors])
+        _repair(old, new, made, counts, by_bound)
+    return QuadraticStepResult(np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0), messages)
+
+
+def _move_by_factors(old: FloatArray, new: FloatArray, entries: BoolArray) -> None:
+    """What Newton's step takes most of changes by ``exp`` of its relative change instead.
+
+    That is the same step in ``log b``, which satisfies the condition of stationarity exactly.  So
+    do tiny beliefs that grow, whose sums with others hardly change.
+    """
+    falling = np.flatnonzero(entries & (new < LEAST_LEFT * old))
+    before = old[falling]
+    left = np.exp(np.maximum(new[falling] / before - 1.0, -LARGEST_CHANGE))
+    new[falling] = before * np.minimum(left, LEAST_LEFT)
+    rising = np.flatnonzero(entries & (new > 2.0 * old) & (new < TINY_BELIEF))
+    before = old[rising]
+    grown = before * np.exp(np.minimum(new[rising] / before - 1.0, LARGEST_CHANGE))
+    new[rising] = np.minimum(grown, TINY_BELIEF)
+
+
+def _repair(
+    old: FloatArray, new: FloatArray, made: FloatArray, counts: FloatArray, entries: BoolArray
+) -> None:
+    """What is negative under the bound falls; what fell too far is restored."""
+    repaired = entries & (~(new > 0.0) | (made > RISE * new))
     ceiling = 1.0 / (10.0 * counts[repaired]) ** 2
     new[repaired] = np.maximum(
         np.minimum(ceiling, made[repaired]), np.maximum(new[repaired], FALL * old[repaired])
     )
     counts[repaired] += 1.0
-    new = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
-    next_curvature = np.where(curvature * losses <= MAX_RELATIVE_LOSS, NEWTON, BOUND)
-    return QuadraticStepResult(new, messages, dual.values, next_curvature)
 
 
 def _solve_quadratic(
@@ -209,6 +236,7 @@ def _solve_quadratic(
     curvature: FloatArray,
     possible: BoolArray,
     free: BoolArray | None,
+    n_solves: int,
 ) -> tuple[FloatArray, FloatArray]:
     """The solution of the quadratic problem, and its multipliers."""
     graph, cut = problem.graph, len(problem.unary)
@@ -227,7 +255,7 @@ def _solve_quadratic(
         fixed = np.repeat(~free, graph.cardinalities)
         unary[fixed] = old[:cut][fixed]
     factors = _normalised(graph.table_offsets, old[cut:], hessian.inverse_hessian_diagonal)
-    step = hessian.solve(gradient[:cut], gradient[cut:], unary, factors, SOLVES)
+    step = hessian.solve(gradient[:cut], gradient[cut:], unary, factors, n_solves)
     proposed = np.concatenate([unary + step.unary, factors + step.factors])
     return proposed, step.multipliers
 
@@ -355,8 +383,9 @@ class _Ascent:
         self.distances = np.full(n_examples, np.inf)
         self.has_failed = False
         self._subdomains = subdomains
-        n_problems = n_examples if subdomains is None else len(subdomains)
-        self._curvature = np.full(n_problems, BOUND)
+        # steps with the curvature of the bound: how many are left, and how many come next time
+        self._bound_steps = np.zeros(n_examples, dtype=np.int64)
+        self._next_bound_steps = np.full(n_examples, FIRST_BOUND_STEPS)
         self._cut = len(problem.unary)
         self._possible = possible_entries(problem)
         self._counts = np.ones(len(self._possible))
@@ -387,18 +416,18 @@ class _Ascent:
     def iterate(self, tol: float) -> None:
         """One quadratic problem of all examples at once, or of one subdomain after the other."""
         problem, cut, old = self.problem, self._cut, self.beliefs
+        curvature = np.where(self._bound_steps > 0, BOUND, NEWTON)
         is_done = (self.temperature > 0.0) & (self.changes <= STAGE_TOL)
         lowered = np.where(is_done, ANNEAL_FACTOR * self.temperature, self.temperature)
         is_cold = lowered < MIN_TEMPERATURE * self._least_weights
         self.temperature = np.where(is_cold, 0.0, lowered)
+        before = np.where(is_done, np.inf, self.changes)  # a stage begins with longer steps
+        self.distances[is_done] = np.inf
         active = self.active(tol)
         self.n_iter += 1
         try:
-            if self._subdomains is None:
-                new, bounds = self._step_all(active)
-            else:
-                new = self._step_subdomains(active)
-                bounds = problem.dual(self.messages, self.temperature).values
+            step = self._step_all if self._subdomains is None else self._step_subdomains
+            new = step(active, curvature)
         except IndefiniteError:
             self.has_failed = True
             return
@@ -407,38 +436,54 @@ class _Ascent:
         )
         gaps = problem.gaps(problem.residual(new[:cut], new[cut:]))
         self.gaps = np.where(active, gaps, self.gaps)
-        distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.temperature))
-        self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
         self.beliefs = new
+        if np.any(active & (self.changes <= tol) & (self.gaps <= tol)):
+            bounds = problem.dual(self.messages, self.temperature).values
+            distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.temperature))
+            self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
+        self._count_bound_steps(self.changes > before)
 
-    def _step_all(self, active: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """New beliefs of active examples, and the values of the dual there."""
+    def _count_bound_steps(self, has_grown: BoolArray) -> None:
+        """The bound's curvature for a while where Newton's steps grow, longer every time."""
+        is_newton = self._bound_steps == 0
+        fails = is_newton & has_grown
+        self._bound_steps = np.where(
+            fails, self._next_bound_steps, np.maximum(self._bound_steps - 1, 0)
+        )
+        self._next_bound_steps[fails] *= 2
+
+    def _n_solves(self) -> int:
+        return 2 if self.changes.min(initial=np.inf) <= NEAR else 1
+
+    def _step_all(self, active: BoolArray, curvature: FloatArray) -> FloatArray:
+        """New beliefs of active examples."""
         problem = self.problem
         counts = self._counts.copy()
         found = quadratic_step(
-            problem, self.beliefs, counts, self.temperature, self._curvature, None
+            problem, self.beliefs, counts, self.temperature, curvature, None, self._n_solves()
         )
         moving = by_entry(problem, active)
-        self._curvature = found.curvature
         self._counts = np.where(moving, counts, self._counts)
         self.messages = np.where(problem.by_message(active), found.messages, self.messages)
-        return np.where(moving, found.beliefs, self.beliefs), found.bounds
+        return np.where(moving, found.beliefs, self.beliefs)
 
-    def _step_subdomains(self, active: BoolArray) -> FloatArray:
+    def _step_subdomains(self, active: BoolArray, curvature: FloatArray) -> FloatArray:
         assert self._subdomains is not None
         new = self.beliefs.copy()
-        for index, subdomain in enumerate(self._subdomains):
+        for subdomain in self._subdomains:
             if not active[subdomain.example]:
                 continue
             part, cut = subdomain.problem, len(subdomain.problem.unary)
             old, counts = new[subdomain.entries], self._counts[subdomain.entries]
-            temperature, curvature = self.temperature[[subdomain.example]], self._curvature[[index]]
-            found = quadratic_step(part, old, counts, temperature, curvature, subdomain.free)
+            example = [subdomain.example]
+            found = quadratic_step(
+                part, old, counts, self.temperature[example], curvature[example],
+                subdomain.free, self._n_solves(),
+            )  # fmt: skip
             fixed = np.repeat(~subdomain.free, part.graph.cardinalities)
             found.beliefs[:cut][fixed] = old[:cut][fixed]
             new[subdomain.entries], self._counts[subdomain.entries] = found.beliefs, counts
             self.messages[subdomain.messages] = found.messages
-            self._curvature[[index]] = found.curvature
         return new
 
     def normalised(self) -> tuple[FloatArray, FloatArray]:
