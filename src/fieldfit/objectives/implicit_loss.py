@@ -44,7 +44,7 @@ from fieldfit.inference.second_order.implicit_gradient import (
     implicit_gradient,
     perturbation_gradient,
 )
-from fieldfit.inference.second_order.marginal_hessian import IndefiniteError
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 from fieldfit.objectives.base import Evaluation, Objective, require_possible_where_seen
 from fieldfit.objectives.likelihood import converged_examples, light_start
 from fieldfit.objectives.marginal_losses import MarginalLoss
@@ -90,14 +90,24 @@ class WeightedInference:
         init: InferenceResult | None = None,
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
+        return self.run_with_hessian(batch, potentials, observed, init)[0]
+
+    def run_with_hessian(
+        self,
+        batch: Batch,
+        potentials: Sequence[Potentials],
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+    ) -> tuple[InferenceResult, MarginalHessian | None]:
+        """The same, and what `ConvexPrimal` leaves for the gradient."""
         own, logs = potentials
         weights = self.weights(batch.graph, logs)
         # the primal gains from a start at earlier beliefs, the dual reaches what is hardest
         primal = ConvexPrimal(tol=self.tol, max_iter=PRIMAL_ITERATIONS)
-        result = primal.run_batch(batch, own, observed, init, weights=weights)
-        if result.converged:
-            return result
-        return ConvexDual(tol=self.tol).run_batch(batch, own, observed, weights=weights)
+        found = primal.run_with_hessian(batch, own, observed, init, weights=weights)
+        if found[0].converged:
+            return found
+        return ConvexDual(tol=self.tol).run_with_hessian(batch, own, observed, weights=weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +212,7 @@ class ImplicitLoss(Objective):
         """
         require_possible_where_seen(batch, potentials, labels)
         self._require_concave(batch.graph)
-        result = self._solver().run_batch(batch, potentials, init=init)
+        result, hessian = self._run(batch, potentials, init)
         values, derivative = MarginalLoss.to_learn_with(self.loss).value_and_derivative(
             batch, result.beliefs, labels
         )
@@ -210,7 +220,7 @@ class ImplicitLoss(Objective):
         if self.gradient == "solve":
             weights = EntropyWeights.of(self.entropy, batch.graph)
             try:
-                found = implicit_gradient(result.beliefs, weights, derivative)
+                found = implicit_gradient(result.beliefs, weights, derivative, hessian=hessian)
             except IndefiniteError:
                 return _beyond_arithmetic(batch, 1)
             gradient = found.potentials
@@ -227,6 +237,15 @@ class ImplicitLoss(Objective):
         start = light_start(result) if self.solver == "messages" else result
         return Evaluation(values, gradient, converged, start)
 
+    def _run(
+        self, batch: Batch, potentials: Potentials, init: Any
+    ) -> tuple[InferenceResult, MarginalHessian | None]:
+        """Beliefs, and the Hessian there if the solver has left it."""
+        solver = self._solver()
+        if isinstance(solver, ConvexPrimal):
+            return solver.run_with_hessian(batch, potentials, init=init)
+        return solver.run_batch(batch, potentials, init=init), None
+
     def evaluate_sets(
         self,
         batch: Batch,
@@ -240,13 +259,13 @@ class ImplicitLoss(Objective):
         own, logs = potentials
         require_possible_where_seen(batch, own, labels)
         inference = WeightedInference(self.entropy, self.tol)
-        result = inference.run_batch(batch, potentials, init=init)
+        result, hessian = inference.run_with_hessian(batch, potentials, init=init)
         values, derivative = MarginalLoss.to_learn_with(self.loss).value_and_derivative(
             batch, result.beliefs, labels
         )
         weights = inference.weights(batch.graph, logs)
         try:
-            found = implicit_gradient(result.beliefs, weights, derivative)
+            found = implicit_gradient(result.beliefs, weights, derivative, hessian=hessian)
         except IndefiniteError:
             return _beyond_arithmetic(batch, self.n_weight_sets)
         by_logs = entropy_gradient(weights, logs, found.weights)

@@ -171,10 +171,11 @@ RISE = 10.0
 
 
 class QuadraticStepResult(NamedTuple):
-    """New beliefs and multipliers."""
+    """New beliefs and multipliers, and the Hessian of the problem that was solved."""
 
     beliefs: FloatArray
     messages: FloatArray
+    hessian: MarginalHessian
 
 
 def quadratic_step(
@@ -188,7 +189,9 @@ def quadratic_step(
 ) -> QuadraticStepResult:
     """One quadratic problem; counts of entries that had to be repaired go up."""
     possible = possible_entries(problem)
-    new, messages = _solve_quadratic(problem, old, temperature, curvature, possible, free, n_solves)
+    new, messages, hessian = _solve_quadratic(
+        problem, old, temperature, curvature, possible, free, n_solves
+    )
     is_bound = curvature == BOUND
     if not is_bound.all():
         by_newton = possible if not is_bound.any() else possible & ~by_entry(problem, is_bound)
@@ -198,7 +201,8 @@ def quadratic_step(
         dual = problem.dual(messages, temperature)
         made = np.concatenate([dual.unary, dual.factors])
         _repair(old, new, made, counts, by_bound)
-    return QuadraticStepResult(np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0), messages)
+    beliefs = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
+    return QuadraticStepResult(beliefs, messages, hessian)
 
 
 def _move_by_factors(old: FloatArray, new: FloatArray, entries: BoolArray) -> None:
@@ -237,8 +241,8 @@ def _solve_quadratic(
     possible: BoolArray,
     free: BoolArray | None,
     n_solves: int,
-) -> tuple[FloatArray, FloatArray]:
-    """The solution of the quadratic problem, and its multipliers."""
+) -> tuple[FloatArray, FloatArray, MarginalHessian]:
+    """The solution of the quadratic problem, its multipliers, and its Hessian."""
     graph, cut = problem.graph, len(problem.unary)
     unary_weights, factor_weights = problem.tempered_weights(temperature)
     weights = np.concatenate([unary_weights, factor_weights])
@@ -257,7 +261,7 @@ def _solve_quadratic(
     factors = _normalised(graph.table_offsets, old[cut:], hessian.inverse_hessian_diagonal)
     step = hessian.solve(gradient[:cut], gradient[cut:], unary, factors, n_solves)
     proposed = np.concatenate([unary + step.unary, factors + step.factors])
-    return proposed, step.multipliers
+    return proposed, step.multipliers, hessian
 
 
 def possible_entries(problem: ConvexProblem) -> BoolArray:
@@ -362,6 +366,7 @@ class ConvexPrimal(ConvexSolver):
             converged=~ascent.active(self.tol),
             residual=float(ascent.changes.max(initial=0.0)),
             n_iter=ascent.n_iter,
+            hessian=ascent.hessian,
         )
 
 
@@ -382,6 +387,8 @@ class _Ascent:
         self.gaps = np.full(n_examples, np.inf)
         self.distances = np.full(n_examples, np.inf)
         self.has_failed = False
+        #: That of the last step, if it was Newton's for all examples.
+        self.hessian: MarginalHessian | None = None
         self._subdomains = subdomains
         # steps with the curvature of the bound: how many are left, and how many come next time
         self._bound_steps = np.zeros(n_examples, dtype=np.int64)
@@ -459,9 +466,12 @@ class _Ascent:
         """New beliefs of active examples."""
         problem = self.problem
         counts = self._counts.copy()
+        self.hessian = None  # makes room for the next
         found = quadratic_step(
             problem, self.beliefs, counts, self.temperature, curvature, None, self._n_solves()
         )
+        if np.all(curvature == NEWTON) and not self.temperature.any():
+            self.hessian = found.hessian
         moving = by_entry(problem, active)
         self._counts = np.where(moving, counts, self._counts)
         self.messages = np.where(problem.by_message(active), found.messages, self.messages)

@@ -18,6 +18,7 @@ from fieldfit.graph.potentials import Beliefs, Potentials
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Inference, Progress, ending, require_model, require_result
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
+from fieldfit.inference.second_order.marginal_hessian import MarginalHessian
 
 __all__ = ["ConvexResult", "ConvexSolver"]
 
@@ -28,7 +29,8 @@ class ConvexResult:
 
     ``values`` are those of the dual at ``multipliers``, one for each example, and never below the
     maximum; ``converged`` says which examples have converged.  ``state`` is what a later run can
-    start from, if that is more than multipliers.
+    start from, if that is more than multipliers, and ``hessian`` that of the last step, at beliefs
+    which differ from the last ones by no more than the tolerance.
     """
 
     beliefs: Beliefs
@@ -38,6 +40,7 @@ class ConvexResult:
     residual: float
     n_iter: int
     state: Multipliers | None = None
+    hessian: MarginalHessian | None = None
 
 
 class ConvexSolver(Inference):
@@ -81,6 +84,21 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
+        return self.run_with_hessian(batch, potentials, observed, init, progress, weights)[0]
+
+    def run_with_hessian(
+        self,
+        batch: Batch,
+        potentials: Potentials,
+        observed: dict[int, int] | ArrayLike | None = None,
+        init: InferenceResult | None = None,
+        progress: Progress | None = None,
+        weights: EntropyWeights | None = None,
+    ) -> tuple[InferenceResult, MarginalHessian | None]:
+        """`run_batch`, and the factorised Hessian at the maximum where the last step left one.
+
+        An implicit gradient needs the same matrix; it takes much memory, so no result keeps it.
+        """
         require_model(batch, potentials, progress)
         require_result(init)
         chosen = self._weights(batch, weights)
@@ -93,7 +111,7 @@ class ConvexSolver(Inference):
             # the dual never lies below the maximum, but only the maximum itself may be exact
             bound = proved if converged else ("upper" if proved else None)
         name = "weights" if weights is not None else self.entropy.name
-        return InferenceResult(
+        result = InferenceResult(
             beliefs=found.beliefs,
             log_partition=float(found.values.sum()),
             bound=bound,
@@ -106,6 +124,7 @@ class ConvexSolver(Inference):
             converged_examples=found.converged,
             state=found.state or Multipliers(found.multipliers),
         )
+        return result, found.hessian if converged else None
 
     def _weights(self, batch: Batch, weights: EntropyWeights | None) -> EntropyWeights:
         """The weights that were given, or those of the entropy, if this solver can use them."""

@@ -71,7 +71,12 @@ class ImplicitGradient:
 
 
 def implicit_gradient(
-    beliefs: Beliefs, weights: EntropyWeights, derivative: Potentials, *, direct: bool | None = None
+    beliefs: Beliefs,
+    weights: EntropyWeights,
+    derivative: Potentials,
+    *,
+    direct: bool | None = None,
+    hessian: MarginalHessian | None = None,
 ) -> ImplicitGradient:
     """Derivatives of a loss by potentials and entropy weights (a vector-Jacobian product).
 
@@ -85,6 +90,8 @@ def implicit_gradient(
         ``dL/db``, laid out like potentials.
     direct
         Factorise the system (true) or use conjugate gradients (false); by its size if ``None``.
+    hessian
+        The system at these beliefs, if a solver has left it (`ConvexSolver.run_with_hessian`).
 
     Raises
     ------
@@ -113,10 +120,11 @@ def implicit_gradient(
         raise InvalidInputError("weights of factors must be above 0, got others")
     factors = np.where(linking, beliefs.factor_values, 0.0)
     try:
-        hessian = MarginalHessian(
-            graph, beliefs.unary_values, factors, weights.unary_values, weights.factor_values,
-            direct=direct,
-        )  # fmt: skip
+        if hessian is None:
+            hessian = MarginalHessian(
+                graph, beliefs.unary_values, factors, weights.unary_values, weights.factor_values,
+                direct=direct,
+            )  # fmt: skip
         step = hessian.solve(
             folded_unary(derivative), np.where(linking, derivative.factor_values, 0.0)
         )
