@@ -54,9 +54,21 @@ def test_pictures_are_drawn(tmp_path):
 
 
 def test_the_whole_experiment(tmp_path):
-    design = Design(n_train=3, n_test=2, n_clusters=3, max_iter=4)
-    outcome = run_plan(StreetScenes(design, Settings(data=write_scenes(tmp_path))))
-    assert [row["method"] for row in outcome.rows] == list(METHODS)
+    design = Design(
+        n_train=4, n_test=2, n_clusters=3, penalties=(1.0, 100.0), choice_iter=2, stages=(2, 5)
+    )
+    plan = StreetScenes(design, Settings(data=write_scenes(tmp_path)))
+    outcome = run_plan(plan)
+    assert list(dict.fromkeys(row["method"] for row in outcome.rows)) == list(METHODS)
+    by_step = [row["n_iter"] for row in outcome.rows if row["method"] == "uquad-1"]
+    assert by_step == [2, 5]
+    # every method has the penalty with fewest held-out errors, a fitted entropy its start's
+    held_out = {}
+    for row in outcome.tables["penalties"]:
+        held_out.setdefault(row["method"], []).append((row["held_out_uclass"], row["l2"]))
+    for row in outcome.rows:
+        chosen = min(held_out[METHODS[row["method"]].start or row["method"]])
+        assert row["l2"] == chosen[1]
     assert all(tuple(row) == COLUMNS for row in outcome.rows)
     assert outcome.headline["baseline"] < 0.4
     assert all(-1.0 <= row["uquad"] <= 1.0 for row in outcome.rows)
