@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from experiments.base import Settings
 from experiments.domke2009.digits.run import COLUMNS, Design, NoisyDigits
 from experiments.domke2009.digits_data import FILE, draw_split, read_digits
-from experiments.domke2009.digits_methods import METHODS, Limits, belief_scores
+from experiments.domke2009.digits_methods import METHODS, Limits, belief_scores, held_out_split
 from experiments.driver import run_plan
 from fieldfit.errors import FileFormatError
 
@@ -53,6 +53,14 @@ def test_archives_that_are_none(tmp_path):
         read_digits(tmp_path / "other.npz")
 
 
+def test_what_is_held_out_is_not_learned_from(tmp_path):
+    split = draw_split(read_digits(write_digits(tmp_path) / FILE), 3, 0.5, (0,))
+    cut = held_out_split(split)
+    assert [len(cut.train), len(cut.test)] == [18, 9]
+    assert_allclose(cut.noisy_test, split.noisy_train[2::3])
+    assert_allclose(cut.train[:2], split.train[:2])
+
+
 def test_scores_of_beliefs():
     beliefs = np.array([[[0.8, 0.2], [0.3, 0.7]]])
     scores = belief_scores(beliefs, np.array([[0, 0]]))
@@ -88,7 +96,9 @@ def test_the_whole_experiment(tmp_path):
         methods=("pseudo", "convex", "lbp", "ucl", "ucl+entropy", "ucl-1", "uquad-2"),
         entropy_noises=(0.1, 0.7),
         ink_methods=("convex",),
+        penalties=(0.1, 10.0),
         limits=Limits(max_iter=15),
+        entropy_iter=15,
     )
     outcome = run_plan(NoisyDigits(design, Settings(data=data)))
     assert [row["method"] for row in outcome.rows] == 2 * list(design.methods)
@@ -98,6 +108,15 @@ def test_the_whole_experiment(tmp_path):
     assert errors["convex", 0.1] < 0.03
     assert errors["ucl-1", 0.1] < 0.03
     assert errors["uquad-2", 0.7] < 0.35
+    held_out = {
+        (row["method"], row["noise"], row["l2"]): row["held_out_uclass"]
+        for row in outcome.tables["choose"]
+    }
+    for row in outcome.rows:
+        own = {"lbp": "convex", "ucl+entropy": "ucl", "ucl-1": "ucl-4", "uquad-2": "ucl-4"}
+        chooser = own.get(row["method"], row["method"])
+        best = min(held_out[chooser, row["noise"], l2] for l2 in design.penalties)
+        assert held_out[chooser, row["noise"], row["l2"]] == best
     assert {row["ink"] for row in outcome.tables["ink"]} == {127}
     assert "| .158" not in outcome.report
     assert "/ .158" in outcome.report

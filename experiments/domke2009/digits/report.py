@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,11 @@ At every level of noise that share of the pixels is set to 0 or 1 at random (so 
 their colour). The field is a grid of 28 x 28 pixels with a table of label and noisy pixel, a table
 for horizontal and one for vertical pairs.
 
-All fits are by L-BFGS, at most {max_iter} iterations, with a penalty `l2 = {l2:g}` (the thesis has
-none; without one some weights diverge, because the margin of every picture is empty). `convex` is
+All fits are by L-BFGS, at most {max_iter} iterations ({entropy_iter} with a fitted entropy), with a
+penalty (the thesis has none; without one some weights diverge, because the margin of every picture
+is empty). It is the one of {penalties} with fewest errors on a third of the training pictures after
+learning from the others, for every choice of pictures and level of noise: `pseudo` has its own,
+`convex` chooses for likelihoods, `ucl` for implicit and `ucl-4` for procedural fitting. `convex` is
 fitted first and all others but `pseudo` start from its weights. `convex` and implicit fitting use
 the entropy `w(y_c) = 1, w(y_i) = .01`; `ucl+entropy` goes on from `ucl` and fits one entropy
 weight for each configuration as well. `NAME-k` is `k` iterations of loopy propagation, vertical
@@ -71,7 +75,8 @@ def report(
             n_each=design.n_each,
             n_repeats=design.n_repeats,
             max_iter=design.limits.max_iter,
-            l2=design.limits.l2,
+            entropy_iter=design.entropy_iter,
+            penalties=", ".join(f"{l2:g}" for l2 in design.penalties),
             ink=INK,
             cuts=f"{cuts[0].upper()}{cuts[1:]}.",
         ),
@@ -82,6 +87,9 @@ def report(
         "time of training, mean over levels of noise; the last column counts fits that ended "
         "without convergence.",
         *_findings(rows),
+        "## Penalties",
+        "How often each penalty was chosen, over choices of pictures.",
+        markdown_table(*_penalty_cells(rows)),
         *_other_inks(inks),
         "![Errors](errors.png)",
         *(
@@ -118,6 +126,19 @@ def _cells(rows: Sequence[Row], *, families: bool) -> tuple[list[str], list[list
         open_fits = f"{n_open} of {len(chosen)}" if n_open else "-"
         lines.append([method, *kind, *cells, f"{seconds:.2g}", open_fits])
     return header, lines
+
+
+def _penalty_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Penalties of the methods that choose, by noise."""
+    noises = distinct(rows, "noise")
+    lines = []
+    for method in ("pseudo", "convex", "ucl", "ucl-4"):
+        cells = []
+        for noise in noises:
+            chosen = Counter(values_of(rows, "l2", method=method, noise=noise))
+            cells.append(", ".join(f"{l2:g}: {count}" for l2, count in sorted(chosen.items())))
+        lines.append([method, *cells])
+    return ["method", *(f"{100 * noise:.0f} %" for noise in noises)], lines
 
 
 def _cell(rows: Sequence[Row], method: str, noise: float) -> str:
