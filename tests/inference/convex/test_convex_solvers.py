@@ -12,8 +12,10 @@ import fieldfit as ff
 from fieldfit.entropy.configuration_weights import EntropyWeights
 from fieldfit.errors import InvalidInputError
 from fieldfit.graph.batch import Batch
+from fieldfit.inference.convex import convex_primal
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
 SOLVERS = {
@@ -370,3 +372,52 @@ def test_wrong_problems_are_refused(solver):
 def test_wrong_options_are_refused(make, message):
     with pytest.raises(InvalidInputError, match=message):
         make()
+
+
+# -- what the last step leaves ---------------------------------------------------------------
+
+
+def test_the_hessian_of_the_last_step_gives_the_gradient():
+    graph, potentials = grid(6, 6, 3, 2.0)
+    batch, rng = Batch.of([graph]), np.random.default_rng(5)
+    weights = random_weights(rng, graph)
+    result, hessian = ConvexPrimal(tol=1e-10).run_with_hessian(batch, potentials, weights=weights)
+    assert hessian is not None
+    derivative = random_tables(rng, graph)
+    kept = implicit_gradient(result.beliefs, weights, derivative, hessian=hessian)
+    fresh = implicit_gradient(result.beliefs, weights, derivative)
+    for name in ("potentials", "weights"):
+        for values in ("unary_values", "factor_values"):
+            np.testing.assert_allclose(
+                getattr(getattr(kept, name), values),
+                getattr(getattr(fresh, name), values),
+                rtol=0,
+                atol=1e-8,
+            )
+
+
+def test_no_hessian_where_none_belongs_to_the_result():
+    graph, potentials = grid(4, 4, 3, 2.0)
+    batch = Batch.of([graph])
+    for solver in (ConvexPrimal(max_iter=2), ConvexPrimal(block_size=4), ConvexDual()):
+        assert solver.run_with_hessian(batch, potentials)[1] is None
+
+
+def test_steps_of_newton_that_grow_give_way_to_the_bound(monkeypatch):
+    """Both kinds of steps occur, and the maximum is the same as that of the dual."""
+    graph, potentials = grid(8, 8, 4, 20.0)
+    used = []
+    step = convex_primal.quadratic_step
+
+    def watched(problem, old, counts, temperature, curvature, free, n_solves):
+        used.extend(curvature)
+        return step(problem, old, counts, temperature, curvature, free, n_solves)
+
+    monkeypatch.setattr(convex_primal, "quadratic_step", watched)
+    entropy = ff.Convex(unary=0.01)
+    found = ConvexPrimal(entropy, tol=1e-9).run(graph, potentials)
+    assert found.converged, found.status
+    assert set(used) == {convex_primal.NEWTON, convex_primal.BOUND}
+    dual = ConvexDual(entropy, tol=1e-9).run(graph, potentials)
+    assert dual.converged, dual.status
+    assert found.log_partition == pytest.approx(dual.log_partition, abs=1e-7)

@@ -1,29 +1,31 @@
-r"""Majorise-minimise for a concave free energy; large problems by overlapping Schwarz subdomains.
+r"""Newton's method and majorise-minimise for a concave free energy; overlapping Schwarz subdomains.
 
-For positive ``b`` and ``b0``
+Near beliefs ``b0`` every entropy term is replaced by a quadratic function, which under the linear
+constraints of consistency is one solve of the reduced KKT system (`marginal_hessian`) and needs no
+line search.  *Newton's method* has the true curvature ``w / b0``.  Where its step ``d`` leaves
+little of a belief, the same step in ``log b`` is made, ``b = b0 exp(d / b0)``, which stays positive
+and satisfies the condition of stationarity exactly; the sums that it spoils are part of the next
+solve.
+
+*Majorise-minimise* comes in where Newton's steps grow, for two steps at first and twice as many the
+next time.  For positive ``b`` and ``b0``
 
     b log b <= b (log b0 - 1) + b^2 / b0,
 
-with equality at ``b0``.  Put in for every entropy term this makes a quadratic problem under the
-linear constraints of consistency, which is one solve of the reduced KKT system (`marginal_hessian`)
-and needs no line search.  Its solution ``b'`` may have negative entries.  Entries that are positive
-are taken over; the others become
+with equality at ``b0``, a bound with twice the curvature.  Entries of its solution that are
+positive are taken over; the others become
 
     min(eps(n), exp((th + lam - mu) / w - 1)),      eps(n) = 1 / (10 n)^2,
 
 where ``n`` counts how often this has happened to the entry and the exponential is the belief that
 the multipliers ``lam`` of the solve make in the dual.  So the bound is also a penalty on negative
-entries, which grows.
+entries, which grows.  Its steps halve the distance at best, but none is too long.
 
-The algorithm of the reference is changed in four ways.  There, negative entries become ``eps(n)``
-alone, which is much too large for beliefs such as 1e-10; the second term lets them fall faster (to
-`FALL` of what they were in one iteration), and restores those that fell too far (`RISE`), which
-``b'`` would do very slowly.  Near the optimum the curvature ``2 w / b`` of the bound is twice the
-true one, so steps halve the distance at best; as soon as steps leave all beliefs of an example well
-above zero, the true curvature takes its place (Newton's method), as the reference proposes.  Large
-scores start at a temperature above zero (annealing), as in `convex_dual`.  And convergence is not
-just a small change: the dual value at the multipliers, an upper bound, must meet the value of the
-beliefs.
+The algorithm of the reference is the second one alone.  There, negative entries become ``eps(n)``,
+which is much too large for beliefs such as 1e-10; the exponential lets them fall faster (to `FALL`
+of what they were in one iteration), and restores those that fell too far (`RISE`).  Large scores
+start at a temperature above zero (annealing), as in `convex_dual`.  And convergence is not just a
+small change: the dual value at the multipliers, an upper bound, must meet the value of the beliefs.
 
 *Overlapping Schwarz.*  For large graphs the variables are divided into subdomains that overlap; a
 solve moves the variables of one subdomain and the factors on them, with all other variables fixed.
@@ -304,7 +306,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexPrimal(ConvexSolver):
-    """Successive quadratic bounds of a concave problem.
+    """Newton's steps for a concave problem, and quadratic bounds where those are too long.
 
     Parameters
     ----------
