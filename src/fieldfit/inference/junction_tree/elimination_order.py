@@ -148,9 +148,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class EliminationPlan:
-    """A junction tree and its cost."""
+    """A junction tree and its cost, without the graph: a memo must not keep its key alive."""
 
-    graph: FactorGraph
+    n_variables: int
     tree: JunctionTree
     n_operations: float  # entries of all cluster tables
     n_marginals: int  # entries of the separators around one clique, the largest sum
@@ -166,7 +166,7 @@ class EliminationPlan:
         """Buffers that fit the largest clique of the tree."""
         n_axes, n_lanes, n_tables, n_places = self.lengths
         return Workspace(
-            axes=np.empty(self.graph.n_variables, dtype=np.int32),
+            axes=np.empty(self.n_variables, dtype=np.int32),
             sizes=np.empty(n_axes, dtype=np.int64),
             digits=np.empty(n_axes, dtype=np.int64),
             outer=np.empty(n_axes, dtype=np.int64),
@@ -321,7 +321,7 @@ def _measured(graph: FactorGraph, elimination: Elimination) -> EliminationPlan:
     n_doubles = int(tree.message_offsets[-1]) + n_marginals + n_beliefs + n_cliques
     indices = sum(array.nbytes for array in tree) + _workspace_bytes(graph, lengths)
     return EliminationPlan(
-        graph=graph,
+        n_variables=graph.n_variables,
         tree=tree,
         n_operations=float(cliques.clusters.sum()),
         n_marginals=n_marginals,

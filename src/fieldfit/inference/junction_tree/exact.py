@@ -32,7 +32,7 @@ from fieldfit.graph.potentials import (
 from fieldfit.graph.ragged import ranges
 from fieldfit.graph.result import InferenceResult
 from fieldfit.inference.base import Evidence, Inference, Progress, require_model
-from fieldfit.inference.junction_tree.clique_tables import LogTables
+from fieldfit.inference.junction_tree.clique_tables import JunctionTree, LogTables
 from fieldfit.inference.junction_tree.elimination_order import (
     Budget,
     EliminationPlan,
@@ -159,8 +159,7 @@ def log_tables(
     potentials: Potentials, labels: LabelArray, plan: EliminationPlan
 ) -> tuple[float, LogTables]:
     """The constant that the fixed labels contribute, and the tables of all other terms."""
-    graph = plan.graph
-    require_graph(graph, potentials)
+    graph = potentials.graph
     unary = folded_unary(potentials)
     # kernels are compiled for writeable arrays; a read-only view is copied
     factors = np.require(potentials.factor_values, np.float64, ["C", "W"])
@@ -310,7 +309,8 @@ def sample_exactly(
     total_shift(constant, shifts, possible)  # raises if there is nothing to sample
     labels = np.repeat(fixed[None], n_samples, axis=0)
     for clique in reversed(range(plan.n_cliques)):
-        _draw(_cluster(plan, clique, tables, fixed), plan, clique, labels, generator)
+        cluster = _cluster(graph, plan.tree, clique, tables, fixed)
+        _draw(cluster, plan, clique, labels, generator)
     return labels
 
 
@@ -348,9 +348,10 @@ def _draw(
         labels[:, variable] = drawn
 
 
-def _cluster(plan: EliminationPlan, clique: int, tables: LogTables, fixed: IntArray) -> FloatArray:
+def _cluster(
+    graph: FactorGraph, tree: JunctionTree, clique: int, tables: LogTables, fixed: IntArray
+) -> FloatArray:
     """Sum of the clique's log tables, one axis for each of its variables."""
-    graph, tree = plan.graph, plan.tree
     variables = tree.variables[tree.offsets[clique] : tree.offsets[clique + 1]]
     axes = {int(variable): axis for axis, variable in enumerate(variables)}
     cluster = np.zeros([int(graph.cardinalities[variable]) for variable in variables])
