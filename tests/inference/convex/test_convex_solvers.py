@@ -403,20 +403,23 @@ def test_no_hessian_where_none_belongs_to_the_result():
         assert solver.run_with_hessian(batch, potentials)[1] is None
 
 
-def test_steps_of_newton_that_grow_give_way_to_the_bound(monkeypatch):
-    """Both kinds of steps occur, and the maximum is the same as that of the dual."""
+@pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
+def test_both_kinds_of_steps_lead_to_the_maximum(monkeypatch, is_warm):
+    """Newton's steps from a start elsewhere grow and give way to those of the bound."""
     graph, potentials = grid(8, 8, 4, 20.0)
+    start = ConvexPrimal().run(*grid(8, 8, 4, 20.0, seed=1)) if is_warm else None
     used = []
     step = convex_primal.quadratic_step
 
-    def watched(problem, old, counts, temperature, curvature, free, n_solves):
+    def watched(problem, old, counts, temperature, curvature, *others):
         used.extend(curvature)
-        return step(problem, old, counts, temperature, curvature, free, n_solves)
+        return step(problem, old, counts, temperature, curvature, *others)
 
     monkeypatch.setattr(convex_primal, "quadratic_step", watched)
     entropy = ff.Convex(unary=0.01)
-    found = ConvexPrimal(entropy, tol=1e-9).run(graph, potentials)
+    found = ConvexPrimal(entropy, tol=1e-9).run(graph, potentials, init=start)
     assert found.converged, found.status
+    assert used[0] == (convex_primal.NEWTON if is_warm else convex_primal.BOUND)
     assert set(used) == {convex_primal.NEWTON, convex_primal.BOUND}
     dual = ConvexDual(entropy, tol=1e-9).run(graph, potentials)
     assert dual.converged, dual.status

@@ -2,13 +2,9 @@ r"""Newton's method and majorise-minimise for a concave free energy; overlapping
 
 Near beliefs ``b0`` every entropy term is replaced by a quadratic function, which under the linear
 constraints of consistency is one solve of the reduced KKT system (`marginal_hessian`) and needs no
-line search.  *Newton's method* has the true curvature ``w / b0``.  Where its step ``d`` leaves
-little of a belief, the same step in ``log b`` is made, ``b = b0 exp(d / b0)``, which stays positive
-and satisfies the condition of stationarity exactly; the sums that it spoils are part of the next
-solve.
+line search.
 
-*Majorise-minimise* comes in where Newton's steps grow, for two steps at first and twice as many the
-next time.  For positive ``b`` and ``b0``
+*Majorise-minimise.*  For positive ``b`` and ``b0``
 
     b log b <= b (log b0 - 1) + b^2 / b0,
 
@@ -21,7 +17,13 @@ where ``n`` counts how often this has happened to the entry and the exponential 
 the multipliers ``lam`` of the solve make in the dual.  So the bound is also a penalty on negative
 entries, which grows.  Its steps halve the distance at best, but none is too long.
 
-The algorithm of the reference is the second one alone.  There, negative entries become ``eps(n)``,
+*Newton's method* has the true curvature ``w / b0``.  It begins as soon as steps leave all beliefs
+of an example well above zero, and at once from an earlier result.  There, where its step ``d``
+leaves little of a belief, the same step in ``log b`` is made, ``b = b0 exp(d / b0)``, which stays
+positive and satisfies the condition of stationarity exactly; the sums that it spoils are part of
+the next solve.  That goes on until a step is longer than the last one.
+
+The algorithm of the reference is the first one alone.  There, negative entries become ``eps(n)``,
 which is much too large for beliefs such as 1e-10; the exponential lets them fall faster (to `FALL`
 of what they were in one iteration), and restores those that fell too far (`RISE`).  Large scores
 start at a temperature above zero (annealing), as in `convex_dual`.  And convergence is not just a
@@ -151,19 +153,22 @@ def _incidence(graph: FactorGraph) -> Any:
 
 # -- one quadratic problem, and what its negative entries become ----------------------------------
 
-#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's.
+#: Curvature of the quadratic problem as a multiple of ``w / b``: that of the bound, and Newton's,
+#: which comes after a step of which Newton's would have taken away at most this fraction of any
+#: belief above the least that counts (those below fall towards zero in many small steps, and steps
+#: with the bound's curvature, which halve the error, would go on as long).
 BOUND = 2.0
 NEWTON = 1.0
-#: After a Newton step that is longer than the last one this many with the bound's curvature follow,
-#: twice as many the next time.
-FIRST_BOUND_STEPS = 2
-#: What Newton's step leaves less than this fraction of moves in ``log b`` instead, at most by this;
+MAX_RELATIVE_LOSS = 0.75
+LEAST_RELEVANT_BELIEF = 1e-6
+#: What Newton's step from an earlier result leaves less than this fraction of moves in ``log b``
+#: instead, at most by this;
 #: so does what becomes more than twice as large and stays below the third number.
 LEAST_LEFT = 0.3
 LARGEST_CHANGE = 9.0
 TINY_BELIEF = 1e-6
-#: Solves in a step.  What the first leaves, some 1e-8, is part of the right-hand side of the next
-#: step, so a second is only needed after a change that was smaller than this.
+#: Steps from an earlier result take one solve, and two after a change that was smaller than this:
+#: what the first leaves, some 1e-8, is part of the right-hand side of the next step.
 NEAR = 1e-3
 #: Least belief of a possible configuration, and the fraction to which one may fall under the bound.
 SMALLEST = 1e-100
@@ -173,10 +178,15 @@ RISE = 10.0
 
 
 class QuadraticStepResult(NamedTuple):
-    """New beliefs and multipliers, and the Hessian of the problem that was solved."""
+    """New beliefs and multipliers, and the Hessian of the problem that was solved.
+
+    ``losses``: the largest fraction that Newton's step would have taken away of any belief that
+    counts, by example.
+    """
 
     beliefs: FloatArray
     messages: FloatArray
+    losses: FloatArray
     hessian: MarginalHessian
 
 
@@ -186,25 +196,28 @@ def quadratic_step(
     counts: FloatArray,
     temperature: FloatArray,
     curvature: FloatArray,
+    in_log: BoolArray,
     free: BoolArray | None,
     n_solves: int,
 ) -> QuadraticStepResult:
-    """One quadratic problem; counts of entries that had to be repaired go up."""
+    """One quadratic problem, for examples whose steps are mended in ``log b`` or repaired.
+
+    Counts of entries that had to be repaired go up.
+    """
     possible = possible_entries(problem)
     new, messages, hessian = _solve_quadratic(
         problem, old, temperature, curvature, possible, free, n_solves
     )
-    is_bound = curvature == BOUND
-    if not is_bound.all():
-        by_newton = possible if not is_bound.any() else possible & ~by_entry(problem, is_bound)
-        _move_by_factors(old, new, by_newton)
-    if is_bound.any():
-        by_bound = possible if is_bound.all() else possible & by_entry(problem, is_bound)
+    loss = np.divide(old - new, old, out=np.zeros(len(old)), where=old > LEAST_RELEVANT_BELIEF)
+    losses = curvature * largest_by_example(problem, np.maximum(loss, 0.0))
+    by_log = possible & by_entry(problem, in_log)
+    _move_by_factors(old, new, by_log)
+    if not in_log.all():
         dual = problem.dual(messages, temperature)
         made = np.concatenate([dual.unary, dual.factors])
-        _repair(old, new, made, counts, by_bound)
+        _repair(old, new, made, counts, possible & ~by_log)
     beliefs = np.where(possible, np.clip(new, SMALLEST, 1.0), 0.0)
-    return QuadraticStepResult(beliefs, messages, hessian)
+    return QuadraticStepResult(beliefs, messages, losses, hessian)
 
 
 def _move_by_factors(old: FloatArray, new: FloatArray, entries: BoolArray) -> None:
@@ -392,9 +405,10 @@ class _Ascent:
         #: That of the last step, if it was Newton's for all examples.
         self.hessian: MarginalHessian | None = None
         self._subdomains = subdomains
-        # steps with the curvature of the bound: how many are left, and how many come next time
-        self._bound_steps = np.zeros(n_examples, dtype=np.int64)
-        self._next_bound_steps = np.full(n_examples, FIRST_BOUND_STEPS)
+        # near an earlier result Newton's steps are taken until one is longer than the last
+        self._trusts_newton = np.full(n_examples, init is not None)
+        n_problems = n_examples if subdomains is None else len(subdomains)
+        self._losses = np.full(n_problems, np.inf)
         self._cut = len(problem.unary)
         self._possible = possible_entries(problem)
         self._counts = np.ones(len(self._possible))
@@ -425,7 +439,6 @@ class _Ascent:
     def iterate(self, tol: float) -> None:
         """One quadratic problem of all examples at once, or of one subdomain after the other."""
         problem, cut, old = self.problem, self._cut, self.beliefs
-        curvature = np.where(self._bound_steps > 0, BOUND, NEWTON)
         is_done = (self.temperature > 0.0) & (self.changes <= STAGE_TOL)
         lowered = np.where(is_done, ANNEAL_FACTOR * self.temperature, self.temperature)
         is_cold = lowered < MIN_TEMPERATURE * self._least_weights
@@ -436,7 +449,7 @@ class _Ascent:
         self.n_iter += 1
         try:
             step = self._step_all if self._subdomains is None else self._step_subdomains
-            new = step(active, curvature)
+            new = step(active)
         except IndefiniteError:
             self.has_failed = True
             return
@@ -450,52 +463,52 @@ class _Ascent:
             bounds = problem.dual(self.messages, self.temperature).values
             distances = np.abs(bounds - problem.primal(new[:cut], new[cut:], self.temperature))
             self.distances = np.where(active, distances - ROUNDING * np.abs(bounds), self.distances)
-        self._count_bound_steps(self.changes > before)
+        self._trusts_newton &= self.changes <= before
 
-    def _count_bound_steps(self, has_grown: BoolArray) -> None:
-        """The bound's curvature for a while where Newton's steps grow, longer every time."""
-        is_newton = self._bound_steps == 0
-        fails = is_newton & has_grown
-        self._bound_steps = np.where(
-            fails, self._next_bound_steps, np.maximum(self._bound_steps - 1, 0)
-        )
-        self._next_bound_steps[fails] *= 2
+    def _curvature(self, losses: FloatArray, trusts_newton: BoolArray) -> FloatArray:
+        return np.where(trusts_newton | (losses <= MAX_RELATIVE_LOSS), NEWTON, BOUND)
 
     def _n_solves(self) -> int:
-        return 2 if self.changes.min(initial=np.inf) <= NEAR else 1
+        is_far = self._trusts_newton & (self.changes > NEAR)
+        return 1 if is_far.all() else 2
 
-    def _step_all(self, active: BoolArray, curvature: FloatArray) -> FloatArray:
+    def _step_all(self, active: BoolArray) -> FloatArray:
         """New beliefs of active examples."""
         problem = self.problem
         counts = self._counts.copy()
+        curvature = self._curvature(self._losses, self._trusts_newton)
         self.hessian = None  # makes room for the next
         found = quadratic_step(
-            problem, self.beliefs, counts, self.temperature, curvature, None, self._n_solves()
-        )
+            problem, self.beliefs, counts, self.temperature, curvature, self._trusts_newton, None,
+            self._n_solves(),
+        )  # fmt: skip
         if np.all(curvature == NEWTON) and not self.temperature.any():
             self.hessian = found.hessian
+        self._losses = found.losses
         moving = by_entry(problem, active)
         self._counts = np.where(moving, counts, self._counts)
         self.messages = np.where(problem.by_message(active), found.messages, self.messages)
         return np.where(moving, found.beliefs, self.beliefs)
 
-    def _step_subdomains(self, active: BoolArray, curvature: FloatArray) -> FloatArray:
+    def _step_subdomains(self, active: BoolArray) -> FloatArray:
         assert self._subdomains is not None
         new = self.beliefs.copy()
-        for subdomain in self._subdomains:
+        for index, subdomain in enumerate(self._subdomains):
             if not active[subdomain.example]:
                 continue
             part, cut = subdomain.problem, len(subdomain.problem.unary)
             old, counts = new[subdomain.entries], self._counts[subdomain.entries]
             example = [subdomain.example]
+            curvature = self._curvature(self._losses[[index]], self._trusts_newton[example])
             found = quadratic_step(
-                part, old, counts, self.temperature[example], curvature[example],
-                subdomain.free, self._n_solves(),
+                part, old, counts, self.temperature[example], curvature,
+                self._trusts_newton[example], subdomain.free, self._n_solves(),
             )  # fmt: skip
             fixed = np.repeat(~subdomain.free, part.graph.cardinalities)
             found.beliefs[:cut][fixed] = old[:cut][fixed]
             new[subdomain.entries], self._counts[subdomain.entries] = found.beliefs, counts
             self.messages[subdomain.messages] = found.messages
+            self._losses[[index]] = found.losses
         return new
 
     def normalised(self) -> tuple[FloatArray, FloatArray]:
