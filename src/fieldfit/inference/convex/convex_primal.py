@@ -319,7 +319,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexPrimal(ConvexSolver):
-    """Newton's steps for a concave problem, and quadratic bounds where those are too long.
+    """Successive quadratic bounds of a concave problem, and Newton's steps near its solution.
 
     Parameters
     ----------
