@@ -39,6 +39,7 @@ from fieldfit.graph.result import InferenceResult
 from fieldfit.graph.template import Template
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.convex.convex_solver import run_with_hessian
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.inference.second_order.implicit_gradient import (
     implicit_gradient,
@@ -104,10 +105,10 @@ class WeightedInference:
         weights = self.weights(batch.graph, logs)
         # the primal gains from a start at earlier beliefs, the dual reaches what is hardest
         primal = ConvexPrimal(tol=self.tol, max_iter=PRIMAL_ITERATIONS)
-        found = primal.run_with_hessian(batch, own, observed, init, weights=weights)
+        found = run_with_hessian(primal, batch, own, observed, init, weights)
         if found[0].converged:
             return found
-        return ConvexDual(tol=self.tol).run_with_hessian(batch, own, observed, weights=weights)
+        return run_with_hessian(ConvexDual(tol=self.tol), batch, own, observed, weights=weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +244,7 @@ class ImplicitLoss(Objective):
         """Beliefs, and the Hessian there if the solver has left it."""
         solver = self._solver()
         if isinstance(solver, ConvexPrimal):
-            return solver.run_with_hessian(batch, potentials, init=init)
+            return run_with_hessian(solver, batch, potentials, init=init)
         return solver.run_batch(batch, potentials, init=init), None
 
     def evaluate_sets(

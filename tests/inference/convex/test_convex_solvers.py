@@ -15,6 +15,7 @@ from fieldfit.graph.batch import Batch
 from fieldfit.inference.convex import convex_primal
 from fieldfit.inference.convex.convex_dual import ConvexDual
 from fieldfit.inference.convex.convex_primal import ConvexPrimal
+from fieldfit.inference.convex.convex_solver import run_with_hessian
 from fieldfit.inference.second_order.implicit_gradient import implicit_gradient
 from fieldfit.inference.second_order.marginal_hessian import IndefiniteError, MarginalHessian
 
@@ -381,7 +382,7 @@ def test_the_hessian_of_the_last_step_gives_the_gradient():
     graph, potentials = grid(6, 6, 3, 2.0)
     batch, rng = Batch.of([graph]), np.random.default_rng(5)
     weights = random_weights(rng, graph)
-    result, hessian = ConvexPrimal(tol=1e-10).run_with_hessian(batch, potentials, weights=weights)
+    result, hessian = run_with_hessian(ConvexPrimal(tol=1e-10), batch, potentials, weights=weights)
     assert hessian is not None
     derivative = random_tables(rng, graph)
     kept = implicit_gradient(result.beliefs, weights, derivative, hessian=hessian)
@@ -400,7 +401,7 @@ def test_no_hessian_where_none_belongs_to_the_result():
     graph, potentials = grid(4, 4, 3, 2.0)
     batch = Batch.of([graph])
     for solver in (ConvexPrimal(max_iter=2), ConvexPrimal(block_size=4), ConvexDual()):
-        assert solver.run_with_hessian(batch, potentials)[1] is None
+        assert run_with_hessian(solver, batch, potentials)[1] is None
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])

@@ -20,7 +20,7 @@ from fieldfit.inference.base import Inference, Progress, ending, require_model, 
 from fieldfit.inference.convex.convex_problem import ConvexProblem, Multipliers, positive_weights
 from fieldfit.inference.second_order.marginal_hessian import MarginalHessian
 
-__all__ = ["ConvexResult", "ConvexSolver"]
+__all__ = ["ConvexResult", "ConvexSolver", "run_with_hessian"]
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,20 @@ class ConvexSolver(Inference):
         weights: EntropyWeights | None = None,
     ) -> InferenceResult:
         """Beliefs, and one maximum for each example."""
-        return self.run_with_hessian(batch, potentials, observed, init, progress, weights)[0]
+        require_model(batch, potentials, progress)
+        require_result(init)
+        return self._run(batch, potentials, observed, init, progress, weights)[0]
 
-    def run_with_hessian(
+    def _run(
         self,
         batch: Batch,
         potentials: Potentials,
-        observed: dict[int, int] | ArrayLike | None = None,
-        init: InferenceResult | None = None,
-        progress: Progress | None = None,
-        weights: EntropyWeights | None = None,
+        observed: dict[int, int] | ArrayLike | None,
+        init: InferenceResult | None,
+        progress: Progress | None,
+        weights: EntropyWeights | None,
     ) -> tuple[InferenceResult, MarginalHessian | None]:
-        """`run_batch`, and the factorised Hessian at the maximum where the last step left one.
-
-        An implicit gradient needs the same matrix; it takes much memory, so no result keeps it.
-        """
-        require_model(batch, potentials, progress)
-        require_result(init)
+        """The result, and the Hessian there if the last step has left one."""
         chosen = self._weights(batch, weights)
         problem = ConvexProblem.of(batch, potentials, chosen, observed)
         found = self._solve(problem, init, progress)
@@ -141,3 +138,18 @@ class ConvexSolver(Inference):
         measure = f"{self._measure} {found.residual:.2g} after {work}"
         advice = f"more {self._work}s or larger weights"
         return ending(found.converged, measure, self.tol, advice)
+
+
+def run_with_hessian(
+    solver: ConvexSolver,
+    batch: Batch,
+    potentials: Potentials,
+    observed: dict[int, int] | ArrayLike | None = None,
+    init: InferenceResult | None = None,
+    weights: EntropyWeights | None = None,
+) -> tuple[InferenceResult, MarginalHessian | None]:
+    """``run_batch``, and the factorised Hessian at the maximum where the last step has left one.
+
+    An implicit gradient needs the same matrix; it takes much memory, so no result keeps it.
+    """
+    return solver._run(batch, potentials, observed, init, None, weights)

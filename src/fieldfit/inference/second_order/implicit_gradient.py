@@ -91,7 +91,7 @@ def implicit_gradient(
     direct
         Factorise the system (true) or use conjugate gradients (false); by its size if ``None``.
     hessian
-        The system at these beliefs, if a solver has left it (`ConvexSolver.run_with_hessian`).
+        The system at these beliefs, if a solver has left it (``convex_solver.run_with_hessian``).
 
     Raises
     ------
