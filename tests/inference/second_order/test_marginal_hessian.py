@@ -189,6 +189,15 @@ def test_a_certain_label_tells_nothing():
     np.testing.assert_allclose(moved, [-p * (1 - p), p * (1 - p), 0, 0, 0, 0], atol=1e-12)
 
 
+def test_a_flat_free_energy_has_no_response():
+    """Around a cycle of copies every belief is a maximum: the matrix is singular, or all but."""
+    graph = ff.FactorGraph.from_edges(3, [(0, 1), (1, 2), (0, 2)], 2)
+    copies = np.where(np.eye(2) > 0, 0.0, -np.inf)
+    found = ff.inference.stability(graph, ff.Potentials(graph, None, copies), ff.Bethe())
+    assert found.converged
+    assert found.local > 1e6
+
+
 def test_indefinite_systems_are_refused_or_solved_with_pivots():
     """Uniform beliefs of a strongly coupled complete graph are a saddle of Bethe's free energy."""
     edges = [(i, j) for i in range(5) for j in range(i)]

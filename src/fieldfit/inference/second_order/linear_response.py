@@ -47,6 +47,11 @@ class LinearResponse:
     counting
         Counting numbers of the entropy that the run used.
 
+    Raises
+    ------
+    IndefiniteError
+        Where the Hessian is singular, so that there is no response.
+
     Examples
     --------
     >>> import fieldfit as ff

@@ -125,7 +125,7 @@ class MarginalHessian:
         Factorise the matrix (true) or use conjugate gradients (false); by its size if ``None``.
     require_definite
         Raise `IndefiniteError` if the matrix is not positive definite; otherwise it is then
-        factorised by SuperLU, with pivoting.
+        factorised by SuperLU, with pivoting, and only a singular one raises it.
     guard
         Least pivot of the correlations of a factor, see `GUARD`.
     """
@@ -218,7 +218,10 @@ class MarginalHessian:
         shape = (pattern.n_unknowns, pattern.n_unknowns)
         stored = csc_array((self._values, pattern.indices, pattern.indptr), shape=shape)
         upper = triu(stored, format="csc")  # diagonal blocks are stored in full
-        return splu((upper + triu(stored, 1).T).tocsc(), permc_spec="MMD_AT_PLUS_A")
+        try:
+            return splu((upper + triu(stored, 1).T).tocsc(), permc_spec="MMD_AT_PLUS_A")
+        except RuntimeError as error:
+            raise IndefiniteError("the reduced KKT matrix is singular") from error
 
     def solve_reduced(self, right: FloatArray) -> FloatArray:
         """``H^-1 right`` for a vector of unknowns, which may be overwritten."""

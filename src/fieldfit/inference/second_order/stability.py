@@ -36,6 +36,7 @@ from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.potentials import Potentials
 from fieldfit.inference.messages.sum_product import SumProduct
 from fieldfit.inference.second_order.linear_response import LinearResponse
+from fieldfit.inference.second_order.marginal_hessian import IndefiniteError
 
 __all__ = ["Stability", "lipschitz_bound", "stability"]
 
@@ -50,7 +51,7 @@ class Stability:
     Attributes
     ----------
     local
-        Norm of the derivative of the beliefs at these potentials.
+        Norm of the derivative of the beliefs at these potentials; infinite where there is none.
     bound
         The same for all potentials on the graph, or ``None`` where none is proved.
     converged
@@ -96,7 +97,10 @@ def stability(
     if not result.converged:
         warnings.warn(f"stability: {result.status}", ConvergenceWarning, stacklevel=2)
     counting = entropy.counting_numbers(graph)
-    local = LinearResponse(graph, result.beliefs, counting).norm()
+    try:
+        local = LinearResponse(graph, result.beliefs, counting).norm()
+    except IndefiniteError:  # a free energy that is flat in some direction
+        local = np.inf
     bound = lipschitz_bound(graph, counting)
     proved = "no global bound is proved" if bound is None else f"at most {bound:.3g} anywhere"
     return Stability(
