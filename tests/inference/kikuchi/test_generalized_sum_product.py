@@ -139,6 +139,29 @@ def test_exact_on_a_junction_tree(method):
     assert_same_beliefs(result.beliefs, exact.beliefs, atol=1e-10)
 
 
+@pytest.mark.parametrize("method", ["double-loop", "messages"])
+@pytest.mark.parametrize(
+    ("scopes", "seeds"),
+    [
+        ([(0, 1), (1, 2), (2, 3)], (751, 1348, 1840)),
+        ([(0, 1, 2), (1, 2, 3), (2, 3, 4)], (373, 1490, 1750, 2206, 2757)),
+        ([(0, 1, 2, 3), (0, 1, 2, 4), (1, 2, 5)], (1808, 2683, 2841)),
+    ],
+)
+def test_what_is_called_exact_is_exact_at_strong_couplings(scopes, seeds, method):
+    """Labels rise from 1e-100 while the beliefs of all regions agree, about another one."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        n_variables = 1 + max(i for scope in scopes for i in scope)
+        graph = ff.FactorGraph([2, 2, 3, 2, 3, 3][:n_variables], scopes)
+        potentials = random_tables(rng, graph, scale=100.0, zeros=0.5)
+        exact = ff.BruteForce().run(graph, potentials)
+        result = GeneralizedSumProduct(method=method).run(graph, potentials)
+        assert (result.converged, result.bound) == (True, "exact")
+        assert result.log_partition == pytest.approx(exact.log_partition, abs=1e-5)
+        assert_same_beliefs(result.beliefs, exact.beliefs, atol=1e-4)
+
+
 def test_a_single_region_is_brute_force():
     rng = np.random.default_rng(2)
     graph = random_graph(rng, 6, 8, max_labels=3)

@@ -186,6 +186,27 @@ def test_exact_on_a_junction_tree_in_any_order():
     )
 
 
+def test_a_mixture_on_a_chain_is_a_bound_and_not_exact():
+    """The regions form a junction tree, but half of the mixture leaves each of them out."""
+    rng = np.random.default_rng(0)
+    graph = ff.FactorGraph.chain(3, 2)
+    potentials = random_tables(rng, graph, scale=2.0)
+    exact = ff.Exact().run(graph, potentials).log_partition
+    whole = [(0, 1), (1, 2)]
+    for hypertrees, bound in (
+        ([[(0, 1)], [(1, 2)]], "upper"),
+        ([[(0, 1)], [(1, 2)], whole], "upper"),
+        ([whole, whole], "exact"),
+    ):
+        entropy = ff.HypertreeReweighted(hypertrees=hypertrees)
+        result = kikuchi(entropy=entropy).run(graph, potentials)
+        assert (result.converged, result.bound) == (True, bound)
+        if bound == "upper":
+            assert result.log_partition > exact + 1e-3
+        else:
+            assert result.log_partition == pytest.approx(exact, abs=1e-8)
+
+
 @pytest.mark.parametrize("coupling", [0.5, 1.5, 3.0])
 def test_tighter_than_trees_on_grids(coupling):
     for seed in range(5):

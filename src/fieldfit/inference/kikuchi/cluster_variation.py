@@ -254,7 +254,7 @@ def _assemble(
         factor_hosts=factor_hosts.astype(np.int32),
         factor_maps=pool.maps(factor_hosts, _scope_rows(graph)),
         maps=pool.joined(),
-        is_acyclic=is_acyclic,
+        acyclic_examples=np.array([is_acyclic]),
     )
 
 

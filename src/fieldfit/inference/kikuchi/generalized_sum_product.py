@@ -71,7 +71,7 @@ class GeneralizedSumProduct(Inference):
         ``"double-loop"`` (converges) or ``"messages"`` (faster, may oscillate).
     tol
         Converged when no belief of a region moves by more than this in a round or sweep, and
-        regions agree to this.
+        regions agree to this; no logarithm of a belief where they form a junction tree.
     max_iter
         Most sweeps; in the double loop, most sweeps in a round.
     max_rounds
@@ -194,9 +194,10 @@ class GeneralizedSumProduct(Inference):
         residual, converged = float(residuals.max(initial=0.0)), bool(converged_examples.all())
         is_plain = self.method == "messages"
         entropy = "" if self.entropy is None else f", {self.entropy.name}"
+        moved = "a log-belief" if run.regions.is_acyclic else "a belief"
         status = ending(
             converged_examples,
-            f"largest change of a belief {residual:.2g} after {work}",
+            f"largest change of {moved} {residual:.2g} after {work}",
             self.tol,
             "damping or the double loop" if is_plain else "more rounds or more sweeps in a round",
         )

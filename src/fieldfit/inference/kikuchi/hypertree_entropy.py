@@ -251,7 +251,9 @@ def _made(graph: FactorGraph, key: Any, entropy: HypertreeReweighted) -> Reweigh
             f"{regions.scope(int(region))} is in none of them"
         )
     mixture = HypertreeMixture(nesting, graph.n_variables, tuple(forests), weights, terms)
-    numbered = replace(regions, counts=counts)
+    # a junction tree is the only hypertree in which all of its outer regions count once
+    is_junction_tree = regions.is_acyclic and np.allclose(counts[: regions.n_outer], 1.0, rtol=0)
+    numbered = replace(regions, counts=counts, acyclic_examples=np.array([is_junction_tree]))
     return ReweightedRegions(numbered, terms, (mixture,), ((0, regions.n_outer),))
 
 

@@ -121,6 +121,7 @@ def descend_kikuchi(
     unary = folded_unary(potentials)
     unary[expand(points, graph.unary_offsets) & (begin_unary == 0.0)] = -np.inf
     run = RegionRun(whole, region_graph, potentials, unary, n_jobs)
+    run.model.agrees_in_logs[:] = False  # a descent need not end at the log-partition
     if isinstance(start, KikuchiDescent):
         begin = _mixed(region_graph, start, smoothing)
     else:

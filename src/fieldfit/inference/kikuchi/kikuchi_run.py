@@ -59,6 +59,9 @@ class RegionRun:
             total=total,
             tangent=tangent,
             floor=self._floors(potentials, unary),
+            agrees_in_logs=np.array(
+                np.broadcast_to(regions.acyclic_examples, batch.n_examples), dtype=np.bool_
+            ),
         )
         sizes = np.diff(regions.table_offsets)[regions.n_outer :]
         self.uniform = np.repeat(-np.log(sizes), sizes)
@@ -332,14 +335,15 @@ def run_rounds(
     n_examples = run.batch.n_examples
     is_convexified = run.has_tangents()
     values = np.full(n_examples, -np.inf) if start_values is None else start_values.copy()
-    changes = np.where(run.n_sweeps > 0, np.minimum(run.gaps, 1.0), 1.0)
+    changes = np.where(run.n_sweeps > 0, run.gaps, 1.0)
     moving = np.ones(n_examples, dtype=np.bool_)
     history: list[FloatArray] = []
     while moving.any() and len(history) < max_rounds:
         left = np.flatnonzero(moving)
         if history:
             run.relinearise_at_beliefs(left)
-        closeness = np.maximum(np.where(is_convexified, accuracy * changes, 0.0), FINEST * tol)
+        closeness = accuracy * np.minimum(changes, 1.0)  # changes of logarithms may be larger
+        closeness = np.maximum(np.where(is_convexified, closeness, 0.0), FINEST * tol)
         run.sweep(left, closeness, max_sweeps)
         found, moved = run.values(left)
         fell = left[found[left] < (values - SLACK * (1.0 + np.abs(values)))[left]]

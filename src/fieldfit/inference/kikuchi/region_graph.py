@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._typing import IntArray, LongArray
+from fieldfit._typing import BoolArray, IntArray, LongArray
 from fieldfit._validation import require_index, require_instance
 from fieldfit.errors import InvalidInputError, TooLargeError
 from fieldfit.graph.batch import Batch
@@ -71,8 +71,9 @@ class RegionGraph:
         Which outer regions contain an inner one, and how their tables are summed.
     unary_hosts, unary_maps, factor_hosts, factor_maps, maps
         In which region each potential counts, and where.
-    is_acyclic
-        Whether the regions form a junction tree, so that beliefs are exact.
+    acyclic_examples
+        Whether the regions of each example form a junction tree and count as in one, so that
+        beliefs are exact; a single flag unless they were made by `RegionGraph.of_batch`.
 
     Examples
     --------
@@ -101,7 +102,7 @@ class RegionGraph:
     factor_hosts: IntArray  # likewise of a factor; -1: it has no variable
     factor_maps: NDArray[np.int64]
     maps: IntArray
-    is_acyclic: bool  # the outer regions form a junction tree, so that the entropy is exact
+    acyclic_examples: BoolArray  # where they form a junction tree, so that the entropy is exact
 
     @classmethod
     def of(cls, graph: FactorGraph, regions: Regions = "plaquettes") -> RegionGraph:
@@ -154,6 +155,11 @@ class RegionGraph:
     @property
     def n_regions(self) -> int:
         return len(self.counts)
+
+    @property
+    def is_acyclic(self) -> bool:
+        """Whether the regions form a junction tree, so that the entropy is exact."""
+        return bool(self.acyclic_examples.all())
 
     @property
     def n_inner(self) -> int:
@@ -367,7 +373,7 @@ def union_of_regions(batch: Batch, parts: list[RegionGraph]) -> RegionGraph:
         factor_hosts=hosts("factor_hosts"),
         factor_maps=joined("factor_maps", pools),
         maps=np.concatenate([part.maps for part in distinct.values()]),
-        is_acyclic=all(part.is_acyclic for part in parts),
+        acyclic_examples=np.array([part.is_acyclic for part in parts]),
     )
 
 

@@ -22,6 +22,11 @@ n_s + c_s``.  For fixed ``old`` and ``total_s >= n_s`` this is an exact step on 
 
 never rises.  An outer belief is normalised as soon as one of its inner regions has been updated.
 A configuration that is excluded has ``-inf`` everywhere; finite values stay above a floor.
+
+Regions agree when their probabilities do, except where they form a junction tree: there logarithms
+must agree, and with the value at the end is the log-partition.  Strong couplings make a label that
+is to become likely rise from 1e-100 by many powers of ten in a sweep, and all the while the
+probabilities of all regions agree, about another one.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldfit._typing import FloatArray, IntArray
+from fieldfit._typing import BoolArray, FloatArray, IntArray
 from fieldfit.inference.kikuchi.region_tables import add_up, log_add_up, log_total, multiply
 from fieldfit.numeric.compile import kernel
 from fieldfit.numeric.simd import fast_exp, fast_log, load
@@ -41,6 +46,8 @@ DIVERGED = 1000.0
 #: Sums of probabilities above this are right to full precision: what has underflowed is below
 #: 1e-300.  An entry that was lost comes back with the next sweep, which starts from logarithms.
 TINY = 1e-200
+#: Rounding of logarithms of beliefs, relative to the floor.
+ROUNDING = 1e-14
 
 
 class RegionArrays(NamedTuple):
@@ -67,6 +74,7 @@ class RegionModel(NamedTuple):
     total: FloatArray
     tangent: FloatArray
     floor: FloatArray
+    agrees_in_logs: BoolArray  # examples whose regions form a junction tree
 
 
 class RegionState(NamedTuple):
@@ -140,8 +148,8 @@ def sweep_example(
     """Update all inner regions of an example; how far apart they were, and -1 or an impossible one.
 
     Apart is the largest difference between a belief before and after its update, or before and a
-    margin; infinite if a multiplier diverges.  The sweep runs on probabilities until a sum is too
-    small for them, and on logarithms from there.
+    margin, of logarithms where they must agree; infinite if a multiplier diverges.  The sweep runs
+    on probabilities until a sum is too small for them, and on logarithms from there.
 
     One long loop on local names: Numba counts references to arrays that are taken out of tuples,
     which would cost as much as the arithmetic if an update were a function of its own.
@@ -156,7 +164,8 @@ def sweep_example(
     n_outer, first_outer = arrays.n_outer, bounds.outer[example]
     begin_inner, end_inner = bounds.inner[example], bounds.inner[example + 1]
     old_shift, linear_shift = table_offsets[n_outer], table_offsets[first_outer]
-    floor = model.floor[example]
+    floor, agrees_in_logs = model.floor[example], model.agrees_in_logs[example]
+    rounding = ROUNDING * -floor
     widest, is_linear, step = 0.0, True, 0
     while step < end_inner - begin_inner:
         inner = end_inner - 1 - step if is_backward else begin_inner + step
@@ -200,6 +209,8 @@ def sweep_example(
                     gap = max(gap, abs(fast_exp(min(margins[at + y], 0.0)) - belief[y]))
             for y in range(n_entries):
                 if margins[at + y] > -np.inf:
+                    if agrees_in_logs:
+                        gap = max(gap, abs(margins[at + y] - log_belief[begin + y]) - rounding)
                     target[y] += weight * (margins[at + y] - multiplier[message + y])
                 else:
                     target[y] = -np.inf
@@ -225,6 +236,8 @@ def sweep_example(
             belief[y] = top[y] / total
             if target[y] > -np.inf:
                 target[y] = max(target[y] - log_norm, floor)
+                if agrees_in_logs:
+                    gap = max(gap, abs(target[y] - log_belief[begin + y]) - rounding)
         if damping > 0.0 and tangent > 0.0:
             total = 0.0
             for y in range(n_entries):
@@ -371,11 +384,12 @@ def dual_values(
     """Value of the concave problem plus what its tangents leave out; -1, or the impossible region.
 
     A tangent leaves out ``tangent_s KL(b_s, old_s)``.  ``changes`` receives the largest change of
-    an inner belief from ``old``, or, if there is no inner region, 0.
+    an inner belief from ``old`` (of its logarithm where these must agree), or, if there is no inner
+    region, 0.
     """
     shift = arrays.table_offsets[arrays.n_outer]
     for example in examples:
-        value, change = 0.0, 0.0
+        value, change, rounding = 0.0, 0.0, ROUNDING * -model.floor[example]
         for outer in range(bounds.outer[example], bounds.outer[example + 1]):
             total = log_total(
                 state.log_belief, arrays.table_offsets[outer], arrays.table_offsets[outer + 1]
@@ -391,9 +405,11 @@ def dual_values(
                 log_belief = state.log_belief[entry]
                 if log_belief == -np.inf:
                     continue
-                belief = np.exp(log_belief)
-                left_out += belief * (log_belief - state.old[entry - shift])
-                change = max(change, abs(belief - np.exp(min(state.old[entry - shift], 0.0))))
+                belief, old = np.exp(log_belief), state.old[entry - shift]
+                left_out += belief * (log_belief - old)
+                change = max(change, abs(belief - np.exp(min(old, 0.0))))
+                if model.agrees_in_logs[example] and old > -np.inf:
+                    change = max(change, abs(log_belief - old) - rounding)
             value += model.tangent[inner] * left_out
         values[example] = value
         changes[example] = change
