@@ -103,6 +103,21 @@ def test_every_problem(problem):
         assert problem.name == "zero potentials" or is_integral
 
 
+@pytest.mark.parametrize("seed", [126, 274, 774, 5375])
+def test_labels_agree_with_the_evidence_where_rounding_breaks_constraints(seed):
+    """Other labels would break fewer constraints, and may score more than the upper bound."""
+    rng = np.random.default_rng(seed)
+    graph = ff.FactorGraph(
+        [2] * 6, [(0, 1, 2, 4), (2, 4), (0, 4, 5), (2, 3, 5), (0, 1, 4, 5), (1, 3, 4, 5)]
+    )
+    kept = rng.integers(0, 2, 6)
+    potentials = random_tables(rng, graph, zeros=0.5, kept=kept)
+    observed = {0: int(kept[0])}
+    result = LinearProgram().run(graph, potentials, observed)
+    assert result.labels[0] == kept[0]
+    assert not check(graph, potentials, result, observed)
+
+
 def test_the_value_is_that_of_the_full_program():
     n_fractional = 0
     for seed in range(60):

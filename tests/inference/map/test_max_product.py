@@ -10,6 +10,8 @@ from assertions import assert_bound
 from problems import ising, random_graph, random_tables, random_tree
 
 import fieldfit as ff
+from fieldfit.graph.potentials import conditioned_unary
+from fieldfit.inference.map.max_product import iterated_conditional_modes
 
 SCHEDULES = ("flooding", "sequential", "tree")
 
@@ -116,6 +118,31 @@ def test_bound_at_strong_coupling_without_convergence():
             assert_bound("lower", result.score, best)
             assert result.n_iter <= max_iter
             assert result.converged or "not converged" in result.status
+
+
+def test_single_changes_do_not_mend_constraints_at_the_cost_of_evidence():
+    """Two copies of an observed variable: changing it would break one constraint and mend two."""
+    graph = ff.FactorGraph([2, 2, 2], [(0, 1), (0, 2)])
+    equal = np.where(np.eye(2) > 0, 0.0, -np.inf)
+    potentials = ff.Potentials(graph, factors=[equal, equal])
+    unary = conditioned_unary(graph, potentials, {0: 0})
+    labels = np.array([0, 1, 1], dtype=np.int32)
+    order = np.arange(3, dtype=np.int32)
+    iterated_conditional_modes(graph.structure, unary, potentials.factor_values, order, labels)
+    assert labels.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", [1143, 1721])
+def test_labels_agree_with_the_evidence_where_constraints_are_broken(seed):
+    rng = np.random.default_rng(seed)
+    graph = ff.FactorGraph([2] * 5, [(0, 1, 2), (1, 2, 3), (2, 3, 4), (0, 3, 4), (0, 1, 4)])
+    kept = rng.integers(0, 2, 5)
+    potentials = random_tables(rng, graph, zeros=0.5, kept=kept)
+    observed = {0: int(kept[0])}
+    for entropy in (ff.Bethe(), ff.TreeReweighted()):
+        result = ff.MaxProduct(entropy, max_iter=100).run(graph, potentials, observed)
+        assert result.labels[0] == kept[0]
+        check(graph, potentials, result, observed)
 
 
 def test_a_gap_is_stated():

@@ -234,14 +234,18 @@ def conditional_scores(
     forbidden: IntArray,
     scores: FloatArray,
 ) -> None:
-    """Score of each label of one variable given the others, and how many factors forbid it."""
+    """Score of each label of one variable given the others, and how many factors forbid it.
+
+    A label that is excluded by itself counts as more than all factors, so that no broken constraint
+    is mended at the cost of evidence.
+    """
+    first = structure.variable_slot_offsets[variable]
+    last = structure.variable_slot_offsets[variable + 1]
     for y in range(structure.cardinalities[variable]):
         value = unary[structure.unary_offsets[variable] + y]
-        forbidden[y] = 1 if value == NO_WEIGHT else 0
+        forbidden[y] = 1 + last - first if value == NO_WEIGHT else 0
         scores[y] = 0.0 if value == NO_WEIGHT else value
-    for position in range(
-        structure.variable_slot_offsets[variable], structure.variable_slot_offsets[variable + 1]
-    ):
+    for position in range(first, last):
         slot = structure.variable_slots[position]
         factor = structure.slot_factors[slot]
         entry, stride = 0, 1
@@ -273,8 +277,9 @@ def iterated_conditional_modes(
 ) -> int:
     """Set each variable to its best label until nothing changes; number of changes.
 
-    Fewer broken hard constraints come first, then the score; each change improves one of the two,
-    so this ends.  A gain must exceed rounding to count.
+    Labels that are not excluded by themselves come first, then fewer broken hard constraints, then
+    the score; each change improves one of these, so this ends.  A gain must exceed rounding to
+    count.
     """
     most = 1
     for i in range(len(structure.cardinalities)):
