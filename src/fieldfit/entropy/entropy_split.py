@@ -39,8 +39,8 @@ from fieldfit.graph.spanning_forests import label_components
 
 __all__ = ["EntropySplit", "split_entropy"]
 
-#: A few steps, but where the minimum lies at infinity: 23 for graphs of 100 variables, 67 for a path
-#: of 5,000 that hangs on a cycle.
+#: A few steps, but where the minimum lies at infinity: 23 for graphs of 100 variables, 67 for a
+#: path of 5,000 that hangs on a cycle.
 MAX_STEPS = 200
 #: Roots need not have the weight of the solution: half of it is as good.
 ROOT_FRACTION = 0.5
