@@ -6,7 +6,10 @@ from itertools import combinations, islice
 
 import numpy as np
 import pytest
+from scipy.sparse import diags_array
+from scipy.sparse.linalg import splu
 
+from fieldfit.entropy import effective_resistance
 from fieldfit.entropy import tree_weights as tree_weights_module
 from fieldfit.entropy.effective_resistance import edge_probabilities
 from fieldfit.entropy.tree_weights import (
@@ -204,6 +207,42 @@ def test_wheel_with_a_hub_is_cheap_and_exact():
     )
     weights = spanning_tree_probabilities(FactorGraph.from_edges(n + 1, edges, 2), max_cost=1e5)
     np.testing.assert_allclose(weights[n:], 1 / np.sqrt(5), rtol=1e-10)
+
+
+def test_fill_that_underflows_is_not_left_out(monkeypatch):
+    """On a long cycle fill falls below 1e-308, where SuperLU's factor has no entry any more."""
+    found = []
+    inverse = effective_resistance._inverse_entries
+
+    def watched(factor):
+        found.append(inverse(factor))
+        return found[-1]
+
+    monkeypatch.setattr(effective_resistance, "_inverse_entries", watched)
+    test_wheel_with_a_hub_is_cheap_and_exact()
+    assert found[0] is None
+    assert np.isfinite(found[1][0]).all()
+    assert np.isfinite(found[1][1]).all()
+
+
+def test_both_factorisations_give_the_same_inverse():
+    rng = np.random.default_rng(0)
+    edges = np.array([(i, j) for i in range(40) for j in range(i) if rng.random() < 0.1])
+    laplacian = effective_resistance._laplacian(edges.astype(np.int32), 40)
+    laplacian += diags_array(np.full(40, 0.5))
+    laplacian = laplacian.tocsc()
+    dense = np.linalg.inv(laplacian.toarray())
+    factors = splu(laplacian, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+    ranks = factors.perm_c.astype(np.int32)
+    order = np.argsort(ranks)
+    for factor in (
+        effective_resistance._below_diagonal(factors),
+        effective_resistance._with_all_fill(laplacian, ranks),
+    ):
+        diagonal, below = effective_resistance._inverse_entries(factor)
+        np.testing.assert_allclose(diagonal, np.diag(dense)[order], rtol=1e-12)
+        columns = np.repeat(np.arange(40), np.diff(factor.starts))
+        np.testing.assert_allclose(below, dense[order[factor.rows], order[columns]], rtol=1e-10)
 
 
 def test_higher_arity_is_refused_by_spanning_trees():

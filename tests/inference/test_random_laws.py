@@ -18,7 +18,7 @@ from benchmarks.laws import (
     random_model,
 )
 
-N_MODELS, PER_TEST = 400, 50
+N_MODELS, PER_TEST = 2_000, 100
 
 
 @pytest.mark.parametrize("first", range(0, N_MODELS, PER_TEST))

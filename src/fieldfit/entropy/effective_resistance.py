@@ -13,13 +13,14 @@ out first: what is left is factorised with one node grounded in each component.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldfit._typing import FloatArray, IntArray
 from fieldfit.graph.factor_graph import FactorGraph
 from fieldfit.graph.spanning_forests import find_bridges, label_components
+from fieldfit.numeric.cholesky import factorise, symbolic
 from fieldfit.numeric.selected_inverse import elimination_cost, resistances, selected_inverse
 
 __all__ = ["edge_probabilities"]
@@ -85,29 +86,69 @@ def _resistances(ends: IntArray, n_nodes: int, max_cost: float) -> FloatArray | 
     laplacian = _laplacian(ends, n_nodes)
     if not elimination_cost(laplacian.indptr, laplacian.indices, max_cost) <= max_cost:
         return None
-    # Diagonal pivots are safe (the matrix is positive definite) and keep A = L D L'.  No fill
-    # entry cancels to zero, because every update of an off-diagonal entry is negative.
+    # Diagonal pivots are safe (the matrix is positive definite) and keep A = L D L'.
     factors = splu(
         laplacian,
         permc_spec="MMD_AT_PLUS_A",
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
+    ranks = factors.perm_c.astype(np.int32)
+    factor = _below_diagonal(factors)
+    del factors  # several times the memory of what follows
+    inverse = _inverse_entries(factor)
+    if inverse is None:
+        # Every update of an off-diagonal entry is negative, so no fill cancels; but along a path
+        # of hundreds of nodes it becomes less than 1e-308, and SciPy leaves out what is zero.
+        factor = _with_all_fill(laplacian, ranks)
+        inverse = _inverse_entries(factor)
+        assert inverse is not None
+    result = np.empty(len(ends))
+    positions = np.append(ranks, np.int32(-1))  # [-1] is the ground
+    resistances(factor.starts, factor.rows, *inverse, positions[ends], result)
+    return result
+
+
+class _Factor(NamedTuple):
+    """``L`` below its diagonal of ones, by columns, and the pivots ``D``."""
+
+    starts: IntArray
+    rows: IntArray
+    values: FloatArray
+    pivots: FloatArray
+
+
+def _below_diagonal(factors: Any) -> _Factor:
+    """The factorisation of SuperLU."""
     lower, pivots = factors.L, factors.U.diagonal()
     lower.sort_indices()
     below_diagonal = np.ones(lower.nnz, dtype=np.bool_)
     below_diagonal[lower.indptr[:-1]] = False
-    starts = lower.indptr - np.arange(n_nodes + 1, dtype=np.int32)
-    rows, values = lower.indices[below_diagonal], lower.data[below_diagonal]
-    positions = np.append(factors.perm_c, -1).astype(np.int32)  # [-1] is the ground
-    del factors, lower, below_diagonal  # several times the memory of what follows
-    diagonal = np.empty(n_nodes)
-    below = np.empty(len(values))
-    n_open = _dense_tail(starts, values, pivots, diagonal, below)
-    selected_inverse(starts, rows, values, pivots, n_open, diagonal, below)
-    result = np.empty(len(ends))
-    resistances(starts, rows, diagonal, below, positions[ends], result)
-    return result
+    starts = lower.indptr - np.arange(len(lower.indptr), dtype=np.int32)
+    return _Factor(starts, lower.indices[below_diagonal], lower.data[below_diagonal], pivots)
+
+
+def _with_all_fill(laplacian: Any, ranks: IntArray) -> _Factor:
+    """The same factorisation with every entry that may differ from zero, in the same order."""
+    from scipy.sparse import coo_array
+
+    entries = laplacian.tocoo()
+    row, column = ranks[entries.row], ranks[entries.col]
+    upper = row <= column
+    matrix = coo_array((entries.data[upper], (row[upper], column[upper])), laplacian.shape).tocsc()
+    indptr = matrix.indptr.astype(np.int64)
+    shape = symbolic(indptr, matrix.indices)
+    rows, values = np.empty(shape.starts[-1], dtype=np.int32), np.empty(shape.starts[-1])
+    inverse_pivots = np.empty(len(ranks))
+    factorise(indptr, matrix.indices, matrix.data, shape, rows, values, inverse_pivots, 0.0)
+    return _Factor(shape.starts.astype(np.int32), rows, values, 1.0 / inverse_pivots)
+
+
+def _inverse_entries(factor: _Factor) -> tuple[FloatArray, FloatArray] | None:
+    """Diagonal and entries of the inverse on the pattern of ``L``; ``None`` if it lacks fill."""
+    diagonal, below = np.empty(len(factor.pivots)), np.empty(len(factor.values))
+    n_open = _dense_tail(factor.starts, factor.values, factor.pivots, diagonal, below)
+    return (diagonal, below) if selected_inverse(*factor, n_open, diagonal, below) else None
 
 
 def _dense_tail(

@@ -27,12 +27,13 @@ def selected_inverse(
     n_open: int,
     diagonal: FloatArray,
     below: FloatArray,
-) -> None:
+) -> bool:
     """Fill ``diagonal`` and ``below`` (one value for each entry of ``L`` under the diagonal).
 
     ``starts``, ``rows``, ``lower`` hold the strictly lower part of ``L`` by columns, rows
     ascending; ``pivots`` holds ``D``.  Columns from ``n_open`` on are filled already.  The pattern
     must contain all fill: if rows ``i < k`` are both in column ``j``, row ``k`` is in column ``i``.
+    False where it does not, which leaves the rest as it was.
     """
     product = np.zeros(len(pivots))
     for j in range(n_open - 1, -1, -1):
@@ -43,11 +44,13 @@ def selected_inverse(
             k = rows[p]
             value = lower[p]
             total = product[k] + diagonal[k] * value
-            q = starts[k]
+            q, stop = starts[k], starts[k + 1]
             for r in range(p + 1, end):
                 i = rows[r]
-                while rows[q] != i:  # ends: all fill is in the pattern
+                while q < stop and rows[q] != i:
                     q += 1
+                if q == stop:
+                    return False
                 total += below[q] * lower[r]
                 product[i] += below[q] * value
             product[k] = total
@@ -56,6 +59,7 @@ def selected_inverse(
             below[p] = -product[rows[p]]
             total -= below[p] * lower[p]
         diagonal[j] = total
+    return True
 
 
 @kernel
