@@ -23,7 +23,6 @@ import numpy as np
 
 import fieldfit as ff
 from benchmarks.grid_data import COLOURS, NOISE, SEED, digits, snakes, street_scenes
-from benchmarks.pages import replace_section
 from benchmarks.run import Table, table
 from fieldfit.learners.base import Penalty
 from fieldfit.learners.problem import TemplateProblem
@@ -256,9 +255,6 @@ def snake_table() -> Table:
     )
 
 
-#: Pages that show a table of this one as well.
-PAGES = {"quality": "grid.md", "scenes": "grid.md", "snakes": "graph.md"}
-
 SECTIONS = {
     "passes": ("A pass over 90 digits", passes),
     "quality": ("Restoring noisy digits", quality),
@@ -288,8 +284,8 @@ def main() -> None:
         "upper limits.",
     ]
     others = ""
-    if options.write and options.write.exists():  # sections that other commands write
-        _, mark, rest = options.write.read_text().partition("\n## Large pictures\n")
+    if options.write and options.write.exists():  # sections by hand and of other commands
+        _, mark, rest = options.write.read_text().partition("\n## Tried and not built\n")
         others = mark + rest
     for key in options.only:
         title, function = SECTIONS[key]
@@ -301,9 +297,6 @@ def main() -> None:
         lines += section
         if options.write:  # after each section: the last ones take a while
             options.write.write_text("\n".join(lines) + "\n" + others)
-            if key in PAGES:
-                rows = [f"| {row} |" for row in rows]
-                replace_section(options.write.parent / PAGES[key], key, [*summary, "", *rows])
 
 
 if __name__ == "__main__":
